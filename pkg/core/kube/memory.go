@@ -26,12 +26,12 @@ const (
 	gcIdle     = 25
 	gcBusy     = 100
 
-	// Load begins with several collections within busyWithin: a full node's statistics of all pods, every 10 s, cause two or three. From then on
-	// every review decides how much of it is left: with at most few collections the value is halved; without any it is gcIdle at once.
-	several    = 5
-	busyWithin = 5 * time.Second
-	review     = 20 * time.Second
-	few        = 3
+	// Under load, which is when two collections are less than busyBelow apart, the value is doubled each time. From then on it is halved after a
+	// review that has found at most few collections, and gcIdle after one that has found none. A full node's statistics of all pods, every 10 s, are
+	// load for a moment, and leave the value in between.
+	busyBelow = time.Second
+	review    = 20 * time.Second
+	few       = 2
 
 	// startLasts is the time after which a start is taken for finished.
 	startLasts = 20 * time.Second
@@ -52,10 +52,10 @@ func startGC() {
 // is load.
 type collector struct {
 	mu      sync.Mutex
-	percent int                    // GOGC
-	ends    [several - 1]time.Time // of the last collections, the oldest first
-	recent  int                    // collections since the last review
-	own     bool                   // the next collection is the collector's own
+	percent int       // GOGC
+	last    time.Time // when the last collection ended
+	recent  int       // collections since the last review
+	own     bool      // the next collection is the collector's own
 }
 
 func (c *collector) begin() {
@@ -69,7 +69,7 @@ func (c *collector) watch() {
 	runtime.SetFinalizer(&canary{}, func(*canary) { c.collected(time.Now()); c.watch() })
 }
 
-// collected decides from the times of the last collections whether load begins.
+// collected raises GOGC if the last collection was a short time ago.
 func (c *collector) collected(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,16 +78,15 @@ func (c *collector) collected(now time.Time) {
 		return
 	}
 	c.recent++
-	oldest := c.ends[0]
-	copy(c.ends[:], append(c.ends[1:], now))
-	if now.Sub(oldest) >= busyWithin || c.percent == gcBusy {
+	apart := now.Sub(c.last)
+	if c.last = now; apart >= busyBelow || c.percent == gcBusy {
 		return
 	}
 	if c.percent == gcIdle {
 		time.AfterFunc(review, c.review)
 	}
-	c.percent = gcBusy
-	debug.SetGCPercent(gcBusy)
+	c.percent = min(2*c.percent, gcBusy)
+	debug.SetGCPercent(c.percent)
 }
 
 // review lowers GOGC after load.
