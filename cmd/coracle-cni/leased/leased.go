@@ -42,7 +42,7 @@ func ExecAdd(kind string, conf []byte) (types.Result, error) {
 	return c.IPAM.Result, nil
 }
 
-// ExecDel does nothing with leased addresses, as the next ones: type coracle releases and checks them.
+// ExecDel does nothing with leased addresses: type coracle releases them.
 func ExecDel(kind string, conf []byte) error {
 	if kind == Type {
 		return nil
@@ -50,6 +50,7 @@ func ExecDel(kind string, conf []byte) error {
 	return ipam.ExecDel(kind, conf)
 }
 
+// ExecCheck does nothing with leased addresses: type coracle checks them.
 func ExecCheck(kind string, conf []byte) error {
 	if kind == Type {
 		return nil
@@ -57,6 +58,7 @@ func ExecCheck(kind string, conf []byte) error {
 	return ipam.ExecCheck(kind, conf)
 }
 
+// ExecStatus does nothing with leased addresses, which need no plugin.
 func ExecStatus(kind string, conf []byte) error {
 	if kind == Type {
 		return nil
