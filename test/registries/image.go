@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
@@ -57,6 +58,9 @@ func ReadImage(t testing.TB, archive string) Image {
 	img.target = index.Manifests[0]
 	return img
 }
+
+// Name is the image's name in the archive, with the registry.
+func (i Image) Name() string { return i.target.Annotations[images.AnnotationImageName] }
 
 // Digest is the image's digest.
 func (i Image) Digest() string { return i.target.Digest.String() }
