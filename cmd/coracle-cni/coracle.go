@@ -140,12 +140,15 @@ func (p plugin) undo(c conf, args *skel.CmdArgs) error {
 			return err
 		}
 		if err := p.bridge.Del(with(args, delegated)); err != nil {
-			return fmt.Errorf("removing the pod's link: %w", err)
+			return errors.Join(chained, fmt.Errorf("removing the pod's link: %w", err))
 		}
 	}
 	p.release(c)
 	c.sendDel(args)
-	return errors.Join(chained, c.leases().release(args.ContainerID, args.IfName))
+	if chained != nil {
+		return chained // a host port may still lead to the address: the runtime tries again
+	}
+	return c.leases().release(args.ContainerID, args.IfName)
 }
 
 // release removes the addresses of the pod's port, which is gone. Only the previous result names it, which there is not after an ADD that failed, also one

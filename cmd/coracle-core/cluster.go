@@ -102,17 +102,18 @@ func (i installation) mayReset(ctx context.Context, force bool) error {
 	}
 	others := controlplane.Others(cfg)
 	if len(others.Servers()) == 0 {
+		if others.Known() {
+			return errors.New("this server has joined others, and which is not known any more (--force resets nevertheless)")
+		}
 		return nil
 	}
 	list, err := others.Members(ctx) // a server answers only if more than half of the members agree
 	for deadline := time.Now().Add(electionPatience); err != nil && exitcode.ClassOf(err) != exitcode.Removed; list, err = others.Members(ctx) {
+		if lifecycle.Sleep(ctx, time.Second) != nil {
+			return ctx.Err()
+		}
 		if time.Now().After(deadline) {
 			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Second):
 		}
 	}
 	return fmt.Errorf("more than half of the servers%s run and agree with each other without this one: start coracle here, and it joins them "+

@@ -48,7 +48,7 @@ func validate(t *testing.T, wire *hosts.Wire, dir, runtime string) {
 		t.Error("a child process was restarted")
 	}
 	hosts.Eventually(t, time.Minute, func() error {
-		if left := h.Run("sh", "-c", "pgrep -a containerd-shim || true"); left != "" {
+		if left := h.Run("sh", "-c", "pgrep -a containerd-shim || [ $? = 1 ]"); left != "" {
 			return fmt.Errorf("all pods are removed, and these shims run:\n%s", left)
 		}
 		return nil

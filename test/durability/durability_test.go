@@ -108,6 +108,7 @@ func TestFailingDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		_, _, before := r.disk.Counts()
 		n := int(seed)
 		if n > 100 {
 			n = 1 + r.random.IntN(2000)
@@ -122,7 +123,6 @@ func TestFailingDisk(t *testing.T) {
 		case "no-space":
 			r.disk.FillUp(n)
 		}
-		_, _, before := r.disk.Counts()
 		for failed, deadline := before, time.Now().Add(20*time.Second); failed == before; _, _, failed = r.disk.Counts() {
 			if time.Now().After(deadline) {
 				t.Fatal("the disk has not failed in 20 s")

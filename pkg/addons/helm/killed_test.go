@@ -3,6 +3,7 @@ package helm
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"helm.sh/helm/v4/pkg/release/common"
@@ -70,9 +71,9 @@ func TestKilledAtAnyWrite(t *testing.T) {
 				}
 				ctx, kill := context.WithCancel(t.Context())
 				defer kill()
-				writes := 0
+				var writes atomic.Int64
 				api.onWrite = func() {
-					if writes++; writes == n {
+					if writes.Add(1) == int64(n) {
 						kill()
 					}
 				}

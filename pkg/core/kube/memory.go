@@ -114,9 +114,9 @@ func (c *collector) set(percent int) {
 	c.mu.Lock()
 	same := c.percent == percent
 	c.percent, c.own = percent, !same
+	debug.SetGCPercent(percent)
 	c.mu.Unlock()
 	if !same {
-		debug.SetGCPercent(percent)
 		debug.FreeOSMemory()
 	}
 }

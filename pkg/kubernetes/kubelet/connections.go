@@ -74,8 +74,12 @@ func (l *limit) look(descriptors int, now time.Time) (closed int, crowded bool) 
 	if descriptors-l.others <= l.most/2 && now.Sub(l.looked) < lookInterval {
 		return 0, false
 	}
+	open := sockets.Descriptors()
+	if open == nil { // not one descriptor is free
+		return 0, true
+	}
 	var all []connection
-	for _, fd := range sockets.Descriptors() {
+	for _, fd := range open {
 		if c := connectionOf(fd, l.port); c.from.IsValid() {
 			all = append(all, c)
 		}

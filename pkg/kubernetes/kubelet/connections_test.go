@@ -102,12 +102,14 @@ func TestConnectionOf(t *testing.T) {
 
 func TestCount(t *testing.T) {
 	before := sockets.Count()
-	file, err := os.Open("/dev/null")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 { // other tests may open and close some
+		file, err := os.Open("/dev/null")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
 	}
-	defer file.Close()
-	if now := sockets.Count(); now <= before || len(sockets.Descriptors()) < before {
+	if now := sockets.Count(); now < before+50 || len(sockets.Descriptors()) < before+50 {
 		t.Errorf("%d descriptors, then %d, and the list has %d", before, now, len(sockets.Descriptors()))
 	}
 }

@@ -33,7 +33,11 @@ const maxDescriptors = 16384
 func RunChild([]string) int {
 	_ = os.WriteFile("/proc/self/comm", []byte(Program), 0)        // for ps; otherwise it would be exe
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0) // rather than the pods that do not fill its memory, and the parent
-	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: maxDescriptors, Max: maxDescriptors})
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err == nil {
+		most := min(now.Max, maxDescriptors)
+		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: most, Max: most})
+	}
 	if err := runChild(); err != nil {
 		logrus.WithField("component", "dns").WithError(err).Error("the name server's process")
 		return 1

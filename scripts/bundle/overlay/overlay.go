@@ -104,6 +104,7 @@ func (c Command) sources(root string) (map[string][]byte, error) {
 	}
 	sources := map[string][]byte{}
 	functions := map[string]bool{}
+	replaced := 0
 	for _, name := range pkg.GoFiles {
 		data, err := os.ReadFile(filepath.Join(pkg.Dir, name))
 		if err != nil {
@@ -113,8 +114,13 @@ func (c Command) sources(root string) (map[string][]byte, error) {
 			return nil, err
 		}
 		for from, to := range c.Instead {
-			sources[name] = bytes.ReplaceAll(sources[name], fmt.Appendf(nil, "\t%q\n", from), fmt.Appendf(nil, "\t%s %q\n", path.Base(from), to))
+			old := fmt.Appendf(nil, "\t%q\n", from)
+			replaced += bytes.Count(sources[name], old)
+			sources[name] = bytes.ReplaceAll(sources[name], old, fmt.Appendf(nil, "\t%s %q\n", path.Base(from), to))
 		}
+	}
+	if replaced != len(c.Instead) {
+		return nil, fmt.Errorf("%d imports are to be replaced, and there are %d: see what has changed upstream", len(c.Instead), replaced)
 	}
 	for _, name := range pkg.EmbedFiles {
 		if sources[name], err = os.ReadFile(filepath.Join(pkg.Dir, name)); err != nil {

@@ -2,7 +2,6 @@ package overlay
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -44,27 +43,24 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 // WriteRunc writes runc's sources with the changes to out/runc, and out/go.mod, a copy of module's with which they are used. module is the
 // directory of a module that requires runc. (The go command's overlays cannot replace files in the module cache.)
 func WriteRunc(module, out string) error {
-	list := exec.Command("go", "list", "-mod=readonly", "-m", "-json=Dir,Version", runcModule)
+	list := exec.Command("go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", runcModule)
 	list.Dir, list.Stderr = module, os.Stderr
 	data, err := list.Output()
 	if err != nil {
 		return fmt.Errorf("listing %s: %w", runcModule, err)
 	}
-	var runc struct{ Dir, Version string }
-	if err := json.Unmarshal(data, &runc); err != nil {
-		return err
-	}
-	sources := map[string][]byte{"libcontainer/seccomp/version.go": fmt.Appendf(nil, "package seccomp\n\nconst runcVersion = %q\n", runc.Version)}
+	upstream := strings.TrimSpace(string(data))
+	sources := map[string][]byte{}
 	for name, from := range runcFiles {
 		if sources[name], err = files.ReadFile(from); err != nil {
 			return err
 		}
 	}
-	err = filepath.WalkDir(runc.Dir, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(upstream, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		name, _ := filepath.Rel(runc.Dir, path)
+		name, _ := filepath.Rel(upstream, path)
 		sources[name], err = os.ReadFile(path)
 		return err
 	})
@@ -86,6 +82,9 @@ func WriteRunc(module, out string) error {
 		}
 	}
 	sources["../go.mod"] = fmt.Appendf(sources["../go.mod"], "\nreplace %s => %s\n", runcModule, place)
+	if err := os.RemoveAll(filepath.Join(out, "runc")); err != nil { // which may have files of another version
+		return err
+	}
 	for name, data := range sources {
 		if err := writeIfChanged(filepath.Join(out, "runc", name), data); err != nil {
 			return err
