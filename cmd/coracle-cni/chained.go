@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
 )
@@ -16,9 +18,11 @@ type chained struct {
 	wish     func(c conf) (any, bool) // what the pod wants, in the runtime's format, if it wants anything
 }
 
-// chain returns the plugins in the order of ADD.
-func chain(upstream map[string]skel.CNIFuncs) []chained {
-	return []chained{
+// chain is the plugins in the order of ADD.
+type chain []chained
+
+func newChain(upstream map[string]skel.CNIFuncs) chain {
+	return chain{
 		{"portmap", upstream["portmap"], map[string]any{"backend": "nftables", "snat": true},
 			func(c conf) (any, bool) {
 				p := c.RuntimeConfig.PortMappings
@@ -30,6 +34,33 @@ func chain(upstream map[string]skel.CNIFuncs) []chained {
 				return map[string]any{"bandwidth": b}, len(b) > 0
 			}},
 	}
+}
+
+// add returns the last plugin's result.
+func (c chain) add(conf conf, args *skel.CmdArgs, result []byte) (_ []byte, err error) {
+	for _, next := range c {
+		if result, err = next.add(conf, args, result); err != nil {
+			return nil, err
+		}
+	}
+	return result, nil
+}
+
+func (c chain) check(conf conf, args *skel.CmdArgs) error {
+	for _, next := range c {
+		if err := next.check(conf, args); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// del calls all plugins, also after an error.
+func (c chain) del(conf conf, args *skel.CmdArgs) (err error) {
+	for _, next := range slices.Backward(c) {
+		err = errors.Join(err, next.del(conf, args))
+	}
+	return err
 }
 
 // add returns the result, which is that of the plugin before if the pod wants nothing.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/version"
@@ -23,7 +22,7 @@ var errNoBridge = errors.New("this build of coracle-cni has no bridge plugin; bu
 func coracleMain() {
 	upstream := verbs()
 	bridge, ok := upstream["bridge"]
-	p := plugin{bridge: bridge, chain: chain(upstream), port: bridgefilter.Attach, guard: portguard.Add, unguard: portguard.Remove, tidy: portguard.Tidy}
+	p := plugin{bridge: bridge, chain: newChain(upstream), port: bridgefilter.Attach, guard: portguard.Add, unguard: portguard.Remove, tidy: portguard.Tidy}
 	funcs := skel.CNIFuncs{Add: p.add, Check: p.check, Del: p.del, GC: p.gc, Status: p.status}
 	if !ok {
 		funcs.Add = func(*skel.CmdArgs) error { return errNoBridge }
@@ -36,7 +35,7 @@ func coracleMain() {
 // a list of plugins does, takes 3 ms of processor time each.
 type plugin struct {
 	bridge skel.CNIFuncs
-	chain  []chained
+	chain  chain
 	// These are bridgefilter.Attach and functions of package portguard, except in tests.
 	port           func(bridge, port string) error
 	guard, unguard func(portguard.Port) error
@@ -88,10 +87,8 @@ func (p plugin) add(args *skel.CmdArgs) (err error) {
 			return err
 		}
 	}
-	for _, next := range p.chain {
-		if answer, err = next.add(c, args, answer); err != nil {
-			return err
-		}
+	if answer, err = p.chain.add(c, args, answer); err != nil {
+		return err
 	}
 	_, err = os.Stdout.Write(answer)
 	return err
@@ -130,10 +127,7 @@ func (p plugin) del(args *skel.CmdArgs) error {
 }
 
 func (p plugin) undo(c conf, args *skel.CmdArgs) error {
-	var chained error
-	for _, next := range slices.Backward(p.chain) {
-		chained = errors.Join(chained, next.del(c, args))
-	}
+	chained := p.chain.del(c, args)
 	if p.bridge.Del != nil {
 		delegated, err := c.delegate(0, nil)
 		if err != nil {
@@ -189,12 +183,7 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	if err := p.bridge.Check(with(args, delegated)); err != nil {
 		return err
 	}
-	for _, next := range p.chain {
-		if err := next.check(c, args); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.chain.check(c, args)
 }
 
 // gc releases the leases of containers that the runtime does not list.
