@@ -82,7 +82,9 @@ func TestKeptSeccompPrograms(t *testing.T) {
 		if err := os.WriteFile(file, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, again := run("with a damaged file", "refused"); string(again) != string(made) {
+		// The order of architectures in it is another each time.
+		_, again := run("with a damaged file", "refused")
+		if len(again) != len(made) || sha256.Sum256(again[sha256.Size:]) != [sha256.Size]byte(again) {
 			t.Error("a damaged file is not made again")
 		}
 	}
