@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,23 +169,44 @@ func TestOwnLeaseAfterACrash(t *testing.T) {
 	})
 }
 
-// taken makes another server hold the Lease.
-func taken(client *fake.Clientset) {
-	_ = client.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), heldBy("thief"), namespace)
-	client.PrependReactor("update", "leases", func(ktesting.Action) (bool, runtime.Object, error) {
-		return true, nil, errors.New("conflict")
+// harmed is an API whose Leases fail while a test wants it.
+type harmed struct {
+	*fake.Clientset
+	fails atomic.Pointer[ktesting.ReactionFunc]
+}
+
+func newHarmed() *harmed {
+	h := &harmed{Clientset: fake.NewClientset()}
+	h.PrependReactor("*", "leases", func(action ktesting.Action) (bool, runtime.Object, error) {
+		if fails := h.fails.Load(); fails != nil {
+			return (*fails)(action)
+		}
+		return false, nil, nil
 	})
+	return h
+}
+
+// refuse makes a verb fail, "*" all.
+func (h *harmed) refuse(verb, why string) {
+	h.fails.Store(new(ktesting.ReactionFunc(func(action ktesting.Action) (bool, runtime.Object, error) {
+		if verb == "*" || action.GetVerb() == verb {
+			return true, nil, errors.New(why)
+		}
+		return false, nil, nil
+	})))
+}
+
+// taken makes another server hold the Lease.
+func taken(h *harmed) {
+	_ = h.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), heldBy("thief"), namespace)
+	h.refuse("update", "conflict")
 }
 
 func TestLost(t *testing.T) {
-	away := func(client *fake.Clientset) {
-		client.PrependReactor("*", "leases", func(ktesting.Action) (bool, runtime.Object, error) {
-			return true, nil, errors.New("connection refused")
-		})
-	}
+	away := func(h *harmed) { h.refuse("*", "connection refused") }
 	for name, c := range map[string]struct {
 		several bool
-		harm    func(*fake.Clientset)
+		harm    func(*harmed)
 		want    string
 		took    time.Duration
 	}{
@@ -194,8 +216,8 @@ func TestLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
-				a := start(t, client, "a", c.several)
+				client := newHarmed()
+				a := start(t, client.Clientset, "a", c.several)
 				if !a.leads() {
 					t.Fatal("it does not lead")
 				}
@@ -204,7 +226,7 @@ func TestLost(t *testing.T) {
 				}
 				a.leads() // a lone one says so again
 				for range 3 {
-					began, reactors := time.Now(), client.ReactionChain
+					began := time.Now()
 					c.harm(client)
 					if err := <-a.lost; err == nil || !strings.Contains(err.Error(), c.want) {
 						t.Errorf("got %v, want %q", err, c.want)
@@ -215,15 +237,15 @@ func TestLost(t *testing.T) {
 					if a.leads() {
 						t.Error("it leads again at once")
 					}
-					client.ReactionChain = reactors
+					client.fails.Store(nil)
 					time.Sleep(leaseDuration + nextTry)
-					if !a.leads() || holder(t, client) != "a" {
-						t.Errorf("it does not lead again, the Lease is %s's", holder(t, client))
+					if !a.leads() || holder(t, client.Clientset) != "a" {
+						t.Errorf("it does not lead again, the Lease is %s's", holder(t, client.Clientset))
 					}
 				}
 				a.stop()
-				if err := <-a.ended; err != nil || holder(t, client) == "a" {
-					t.Errorf("it ended with %v, and the Lease is %s's", err, holder(t, client))
+				if err := <-a.ended; err != nil || holder(t, client.Clientset) == "a" {
+					t.Errorf("it ended with %v, and the Lease is %s's", err, holder(t, client.Clientset))
 				}
 			})
 		})
@@ -233,16 +255,16 @@ func TestLost(t *testing.T) {
 // TestLostForGood: if a controller does not stop, the process ends, and this server does not contend again.
 func TestLostForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		a := start(t, client, "a", true)
+		client := newHarmed()
+		a := start(t, client.Clientset, "a", true)
 		a.withdraw = func(context.Context, error) error { return errors.New("one still runs") }
 		if !a.leads() {
 			t.Fatal("it does not lead")
 		}
 		taken(client)
 		time.Sleep(time.Minute)
-		if a.leads() || holder(t, client) != "thief" {
-			t.Errorf("the Lease is %s's", holder(t, client))
+		if a.leads() || holder(t, client.Clientset) != "thief" {
+			t.Errorf("the Lease is %s's", holder(t, client.Clientset))
 		}
 		a.stop()
 		if err := <-a.ended; err != nil {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,15 +25,14 @@ import (
 // kernel is a fake one that may refuse.
 type kernel struct {
 	*knftables.Fake
-	refuse int // so many transactions
-	runs   int
-	deaf   error // the answer to whether there is a table
+	refuse atomic.Int64 // so many transactions
+	runs   atomic.Int64
+	deaf   atomic.Pointer[error] // the answer to whether there is a table
 }
 
 func (k *kernel) Run(ctx context.Context, tx *knftables.Transaction) error {
-	k.runs++
-	if k.refuse > 0 {
-		k.refuse--
+	k.runs.Add(1)
+	if k.refuse.Add(-1) >= 0 {
 		return errors.New("the kernel is busy")
 	}
 	return k.Fake.Run(ctx, tx)
@@ -42,7 +43,7 @@ func (k *kernel) has(part string) bool { return strings.Contains(k.Dump(), part)
 // api is a source that says what the test wants.
 type api struct {
 	ready     chan struct{} // closed when the policies are known
-	following int           // how often pods and namespaces were followed
+	following atomic.Int64  // how often pods and namespaces were followed
 	pods      []*pod
 	late      *pod // of which it tells when it is to end
 }
@@ -53,7 +54,7 @@ func (a *api) Done() <-chan struct{} { return a.ready }
 func (a *api) policies(context.Context, *enforcer) cache.DoneChecker { return a }
 
 func (a *api) peers(ctx context.Context, e *enforcer) (synced []cache.DoneChecker, ended func()) {
-	a.following++
+	a.following.Add(1)
 	e.change(func(g *engine) { g.setNamespace("x", nil) })
 	for _, p := range a.pods {
 		e.setPod(p)
@@ -77,20 +78,45 @@ type bench struct {
 	api          *api
 	served       chan struct{}
 	gone         func() // says that the table may have been deleted
-	told         []Status
+	mu           sync.Mutex
+	statuses     []Status
+	busy         atomic.Bool // the bridge's ports cannot be put into their group
+}
+
+func (b *bench) tell(s Status) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.statuses = append(b.statuses, s)
+}
+
+// told is the last status.
+func (b *bench) told() Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.statuses[len(b.statuses)-1]
+}
+
+func (b *bench) adoptOrNot(bridge string) error {
+	if b.busy.Load() {
+		return errors.New(bridge + " is busy")
+	}
+	return nil
 }
 
 func newBench(t *testing.T) *bench {
 	fake := func(f knftables.Family) *kernel { return &kernel{Fake: knftables.NewFake(f, tableName)} }
 	b := &bench{kernel: fake(knftables.InetFamily), bridgeKernel: fake(knftables.BridgeFamily), api: &api{ready: make(chan struct{})}, served: make(chan struct{})}
-	b.enforcer = newEnforcer(network{dual[:1], "cni0"}, func(s Status) { b.told = append(b.told, s) },
+	b.enforcer = newEnforcer(network{dual[:1], "cni0"}, b.tell,
 		func(f knftables.Family) (knftables.Interface, error) { return b.of(string(f)), nil })
 	dir := t.TempDir()
 	b.exists = func(table string) (bool, error) {
 		family, _, _ := strings.Cut(table, " ")
-		return b.of(family).has("add table"), b.kernel.deaf
+		if err := b.kernel.deaf.Load(); err != nil {
+			return false, *err
+		}
+		return b.of(family).has("add table"), nil
 	}
-	b.filter, b.adopt = func(string) error { return nil }, func(string) error { return nil }
+	b.filter, b.adopt = func(string) error { return nil }, b.adoptOrNot
 	b.lost = func(ctx context.Context, _ string, gone func()) error {
 		b.gone = gone
 		<-ctx.Done()
@@ -141,11 +167,11 @@ func TestNothingWithoutPolicies(t *testing.T) {
 		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil {
 			t.Fatal(err)
 		}
-		if b.kernel.runs != 0 || b.api.following != 0 || time.Since(began) > 0 {
-			t.Errorf("%d runs of nft, pods followed %d times, a pod waited %s", b.kernel.runs, b.api.following, time.Since(began))
+		if b.kernel.runs.Load() != 0 || b.api.following.Load() != 0 || time.Since(began) > 0 {
+			t.Errorf("%d runs of nft, pods followed %d times, a pod waited %s", b.kernel.runs.Load(), b.api.following.Load(), time.Since(began))
 		}
 		time.Sleep(time.Hour)
-		if b.kernel.runs != 0 {
+		if b.kernel.runs.Load() != 0 {
 			t.Error("nft is run for nothing")
 		}
 	})
@@ -164,7 +190,7 @@ func TestFirstAndLastPolicy(t *testing.T) {
 		if !b.kernel.has("ingress4 { 10.42.0.2 : jump i-") {
 			t.Errorf("the pod is not isolated:\n%s", b.kernel.Dump())
 		}
-		if last := b.told[len(b.told)-1]; last.Policies != 1 || last.IsolatedPods != 1 || last.Problem != "" {
+		if last := b.told(); last.Policies != 1 || last.IsolatedPods != 1 || last.Problem != "" {
 			t.Errorf("told %+v", last)
 		}
 		if known, err := b.isolation.read(); err != nil || known["x"] != [directions]bool{true, false} {
@@ -180,7 +206,7 @@ func TestFirstAndLastPolicy(t *testing.T) {
 		}
 		b.setPolicy(denyAll("x")) // once more
 		synctest.Wait()
-		if !b.kernel.has("ingress4 { 10.42.0.2 : jump i-") || b.api.following != 2 {
+		if !b.kernel.has("ingress4 { 10.42.0.2 : jump i-") || b.api.following.Load() != 2 {
 			t.Errorf("the pod is not isolated again:\n%s", b.kernel.Dump())
 		}
 	})
@@ -250,7 +276,7 @@ func TestRefused(t *testing.T) {
 		b.start(t)
 		b.setPolicy(denyAll("x"))
 		synctest.Wait()
-		b.kernel.refuse = 3
+		b.kernel.refuse.Store(3)
 		began := time.Now()
 		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil {
 			t.Fatal(err)
@@ -258,28 +284,28 @@ func TestRefused(t *testing.T) {
 		if waited := time.Since(began); waited != 7*retryMin {
 			t.Errorf("the pod waited %s", waited)
 		}
-		b.kernel.refuse = 2
+		b.kernel.refuse.Store(2)
 		moves := func(i int) {
 			b.setPod(podOf("y", "new", nil, false, nil, fmt.Sprintf("10.42.9.%d", i)))
 			synctest.Wait()
 		}
 		moves(1)
-		runs := b.kernel.runs
+		runs := b.kernel.runs.Load()
 		for i := range 100 {
 			moves(2 + i)
 		}
-		if b.kernel.runs != runs {
-			t.Errorf("nft is run %d times while it refuses", b.kernel.runs-runs)
+		if b.kernel.runs.Load() != runs {
+			t.Errorf("nft is run %d times while it refuses", b.kernel.runs.Load()-runs)
 		}
 		time.Sleep(time.Second)
 		if !b.kernel.has("ingress4 { 10.42.0.2 : jump i-") {
 			t.Errorf("the kernel has\n%s", b.kernel.Dump())
 		}
-		b.kernel.refuse = 1000
+		b.kernel.refuse.Store(1000)
 		if err := b.handle(t.Context(), comes("b", "10.42.0.3")); err == nil || !strings.Contains(err.Error(), "could not be put in force") {
 			t.Errorf("a pod was let in without: %v", err)
 		}
-		if last := b.told[len(b.told)-1]; last.Problem != "the kernel is busy" {
+		if last := b.told(); last.Problem != "the kernel is busy" {
 			t.Errorf("told %+v", last)
 		}
 	})
@@ -304,10 +330,10 @@ func TestFlushed(t *testing.T) {
 				t.Errorf("the kernel has\n%s", b.kernel.Dump())
 			}
 		}
-		runs := b.kernel.runs
+		runs := b.kernel.runs.Load()
 		b.gone()
 		synctest.Wait()
-		if b.kernel.runs != runs {
+		if b.kernel.runs.Load() != runs {
 			t.Error("the table is written although it is there")
 		}
 	})
@@ -317,11 +343,11 @@ func TestFlushed(t *testing.T) {
 func TestBridges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.bridgeKernel.refuse = 1
+		b.bridgeKernel.refuse.Store(1)
 		b.start(t)
 		b.setPolicy(denyAll("x"))
 		synctest.Wait()
-		problem := func() string { return b.told[len(b.told)-1].Problem }
+		problem := func() string { return b.told().Problem }
 		if !strings.Contains(problem(), "CONFIG_NF_TABLES_BRIDGE") || !b.kernel.has("chain inet coracle-policy forward") {
 			t.Errorf("told %q; the kernel has\n%s", problem(), b.kernel.Dump())
 		}

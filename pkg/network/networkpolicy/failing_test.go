@@ -1,7 +1,6 @@
 package networkpolicy
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,7 +22,7 @@ func comesTo(namespace, name, addr string) cnievents.Event {
 func TestFailingFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.kernel.refuse = 1000
+		b.kernel.refuse.Store(1000)
 		b.api.pods = []*pod{podOf("x", "a", nil, true, nil)}
 		b.setPolicy(denyAll("x"))
 		b.start(t)
@@ -36,7 +35,7 @@ func TestFailingFromTheStart(t *testing.T) {
 				t.Errorf("a pod came without its policies: %v", err)
 			}
 		}
-		b.kernel.refuse = 0
+		b.kernel.refuse.Store(0)
 		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil || !b.kernel.has("ingress4 { 10.42.0.2 : jump i-") {
 			t.Errorf("%v; the kernel has\n%s", err, b.kernel.Dump())
 		}
@@ -50,7 +49,7 @@ func TestSlowPeers(t *testing.T) {
 		b.setPolicy(denyAll("x"))
 		b.listed = true
 		close(b.served)
-		b.kernel.refuse = 1
+		b.kernel.refuse.Store(1)
 		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err == nil {
 			t.Error("a pod came without its policies")
 		}
@@ -73,7 +72,7 @@ func TestAddressOfAnother(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		b.kernel.refuse = 1000
+		b.kernel.refuse.Store(1000)
 		for _, sandbox := range []string{"s-a", "s-o"} {
 			if err := b.handle(t.Context(), cnievents.Event{Verb: cnievents.Del, Sandbox: sandbox}); err != nil {
 				t.Fatal(err)
@@ -85,11 +84,11 @@ func TestAddressOfAnother(t *testing.T) {
 				t.Errorf("a pod with %s: %v", addr, err)
 			}
 		}
-		b.kernel.refuse = 0
+		b.kernel.refuse.Store(0)
 		if err := b.handle(t.Context(), comesTo("y", "q", "10.42.0.2")); err != nil {
 			t.Error(err)
 		}
-		b.kernel.refuse = 1000
+		b.kernel.refuse.Store(1000)
 		if err := b.handle(t.Context(), comesTo("y", "r", "10.42.0.3")); err != nil {
 			t.Errorf("what was written holds up a pod: %v", err)
 		}
@@ -106,13 +105,13 @@ func TestHeirOfAnother(t *testing.T) {
 		if err := b.kernel.Run(t.Context(), tx); err != nil {
 			t.Fatal(err)
 		}
-		b.kernel.refuse = 1000
+		b.kernel.refuse.Store(1000)
 		b.setPolicy(denyAll("x"))
 		b.start(t)
 		if err := b.handle(t.Context(), comesTo("y", "o", "10.42.0.9")); err == nil {
 			t.Error("a pod came although the kernel may have something about its address")
 		}
-		b.kernel.refuse = 0
+		b.kernel.refuse.Store(0)
 		if err := b.handle(t.Context(), comesTo("y", "o", "10.42.0.9")); err != nil {
 			t.Error(err)
 		}
@@ -123,11 +122,11 @@ func TestHeirOfAnother(t *testing.T) {
 func TestUnguarded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.bridgeKernel.refuse = 1
+		b.bridgeKernel.refuse.Store(1)
 		b.start(t)
 		b.setPolicy(denyAll("x"))
 		synctest.Wait()
-		problem := func() string { return b.told[len(b.told)-1].Problem }
+		problem := func() string { return b.told().Problem }
 		if !strings.Contains(problem(), "CONFIG_NF_TABLES_BRIDGE") {
 			t.Errorf("told %q", problem())
 		}
@@ -135,13 +134,7 @@ func TestUnguarded(t *testing.T) {
 		if problem() != "" || !b.bridgeKernel.has("iifgroup") {
 			t.Errorf("told %q; the bridge has\n%s", problem(), b.bridgeKernel.Dump())
 		}
-		busy := true
-		b.adopt = func(bridge string) error {
-			if busy {
-				return errors.New(bridge + " is busy")
-			}
-			return nil
-		}
+		b.busy.Store(true)
 		b.removePolicy(denyAll("x"))
 		synctest.Wait()
 		b.setPolicy(denyAll("x"))
@@ -149,12 +142,12 @@ func TestUnguarded(t *testing.T) {
 		if !strings.Contains(problem(), "cni0 is busy") {
 			t.Errorf("told %q", problem())
 		}
-		runs := b.bridgeKernel.runs
+		runs := b.bridgeKernel.runs.Load()
 		time.Sleep(time.Hour)
-		if again := b.bridgeKernel.runs - runs; again < 5 || again > 15 {
+		if again := b.bridgeKernel.runs.Load() - runs; again < 5 || again > 15 {
 			t.Errorf("it is tried %d times an hour", again)
 		}
-		busy = false
+		b.busy.Store(false)
 		time.Sleep(bridgeRetryMax)
 		if problem() != "" {
 			t.Errorf("told %q", problem())
@@ -178,13 +171,13 @@ func TestLeftovers(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				stuck(b).refuse = 1000
+				stuck(b).refuse.Store(1000)
 				b.start(t)
 				began := time.Now()
 				if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil || time.Since(began) > 0 {
 					t.Errorf("the pod waited %s: %v", time.Since(began), err)
 				}
-				stuck(b).refuse = 0
+				stuck(b).refuse.Store(0)
 				time.Sleep(retryMax)
 				if b.kernel.has("add table") || b.bridgeKernel.has("add table") {
 					t.Errorf("left are\n%s%s", b.kernel.Dump(), b.bridgeKernel.Dump())

@@ -92,7 +92,7 @@ func TestUnknownTable(t *testing.T) {
 		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil {
 			t.Fatal(err)
 		}
-		b.kernel.deaf = errors.New("no buffer space available")
+		b.kernel.deaf.Store(new(errors.New("no buffer space available")))
 		err := b.handle(t.Context(), comes("b", "10.42.0.3"))
 		if err == nil || !b.kernel.has("ingress4 { 10.42.0.2 : jump hold }") {
 			t.Errorf("a pod came (%v), and the kernel has\n%s", err, b.kernel.Dump())
@@ -101,7 +101,7 @@ func TestUnknownTable(t *testing.T) {
 		if !b.kernel.has("add table") {
 			t.Error("the table is gone unseen")
 		}
-		b.kernel.deaf = nil
+		b.kernel.deaf.Store(nil)
 		time.Sleep(time.Minute)
 		if b.kernel.has("add table") {
 			t.Error("the table stays although there is no policy")
@@ -118,8 +118,8 @@ func TestSlowAPI(t *testing.T) {
 		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil {
 			t.Fatal(err)
 		}
-		if waited := time.Since(began); waited != syncTimeout || b.kernel.runs != 0 {
-			t.Errorf("the pod waited %s, %d runs of nft", waited, b.kernel.runs)
+		if waited := time.Since(began); waited != syncTimeout || b.kernel.runs.Load() != 0 {
+			t.Errorf("the pod waited %s, %d runs of nft", waited, b.kernel.runs.Load())
 		}
 	})
 }
