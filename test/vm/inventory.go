@@ -4,7 +4,7 @@ import "github.com/coracle-dev/coracle/test/machines"
 
 // Inventory lists what is on the machine and in its kernel: files with type, mode, owner and size, links, routes, mounts, cgroups, network
 // namespaces, units of systemd, sysctls that Kubernetes sets, programs, AppArmor's profiles, modules, and how long logind lets others delay a shutdown.
-// What the system itself writes at any time is not in it.
+// What the system itself writes or starts at any time, such as the login at a slow machine's console, is not in it.
 func (m *Machine) Inventory() machines.Inventory {
 	m.t.Helper()
 	return machines.Parse(m.Sh(inventory))
@@ -20,9 +20,9 @@ ip -o link | awk '{ sub("@.*", "", $2); print "link " $2 "\t" $3 }'
 ip route show table all | sed 's/ expires [0-9]*sec//' | awk '{ print "route " $0 "\t" }'
 ip -6 route show table all | sed 's/ expires [0-9]*sec//' | awk '{ print "route6 " $0 "\t" }'
 awk '{ print "mount " $5 "\t" }' /proc/self/mountinfo
-find /sys/fs/cgroup -type d | grep -v -e user.slice -e session -e init.scope -e systemd- -e user@ -e /dev- | sed 's/$/\t/; s/^/cgroup /' || true
+find /sys/fs/cgroup -type d | grep -v -e user.slice -e session -e init.scope -e systemd- -e user@ -e /dev- -e getty | sed 's/$/\t/; s/^/cgroup /' || true
 ls /run/netns 2>/dev/null | awk '{ print "netns " $0 "\t" }'
-systemctl list-units --all --no-legend --plain | awk '{ print "unit " $1 "\t" $2 " " $3 }' | grep -v -E 'session-|user-|user@|\.device|unit systemd-|unit dev-' || true
+systemctl list-units --all --no-legend --plain | awk '{ print "unit " $1 "\t" $2 " " $3 }' | grep -v -E 'session-|user-|user@|serial-getty@|\.device|unit systemd-|unit dev-' || true
 for f in net/ipv4/ip_forward net/bridge/bridge-nf-call-iptables vm/overcommit_memory kernel/panic kernel/panic_on_oops net/ipv6/conf/all/forwarding \
 	net/ipv4/conf/all/route_localnet fs/inotify/max_user_instances fs/inotify/max_user_watches kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
 	[ ! -e /proc/sys/$f ] || printf 'sysctl %s\t%s\n' $f "$(cat /proc/sys/$f)"
