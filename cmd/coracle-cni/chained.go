@@ -91,14 +91,11 @@ func (p chained) del(c conf, args *skel.CmdArgs) error {
 	return nil
 }
 
-// later is the configuration after ADD, whose result the runtime passes if ADD was successful.
+// later is the configuration after ADD.
 func (p chained) later(c conf) (json.RawMessage, error) {
-	if c.RawPrevResult == nil {
-		return p.conf(c, nil)
-	}
-	result, err := json.Marshal(c.RawPrevResult)
+	result, err := c.previous()
 	if err != nil {
-		return nil, fmt.Errorf("writing previous result: %w", err)
+		return nil, err
 	}
 	return p.conf(c, result)
 }

@@ -71,6 +71,18 @@ type runtimeConf struct {
 	MAC string `json:"mac,omitempty"`
 }
 
+// previous is the result of ADD, nil if the runtime has none: before it was successful.
+func (c conf) previous() (json.RawMessage, error) {
+	if c.RawPrevResult == nil {
+		return nil, nil
+	}
+	result, err := json.Marshal(c.RawPrevResult)
+	if err != nil {
+		return nil, fmt.Errorf("writing previous result: %w", err)
+	}
+	return result, nil
+}
+
 // delegate returns the configuration of the bridge plugin. Without addresses bridge handles the interface only. They are leased before, because
 // the MAC depends on the address, and bridge sets the MAC before it runs IPAM.
 func (c conf) delegate(mtu int, addresses *result) (json.RawMessage, error) {
@@ -82,12 +94,9 @@ func (c conf) delegate(mtu int, addresses *result) (json.RawMessage, error) {
 	if b.MTU == 0 {
 		b.MTU = mtu
 	}
-	if c.RawPrevResult != nil {
-		prev, err := json.Marshal(c.RawPrevResult)
-		if err != nil {
-			return nil, fmt.Errorf("writing previous result: %w", err)
-		}
-		b.PrevResult = prev
+	var err error
+	if b.PrevResult, err = c.previous(); err != nil {
+		return nil, err
 	}
 	if addresses != nil {
 		b.IPAM = &leased.IPAM{Type: leased.Type, Result: addresses}

@@ -148,12 +148,12 @@ func (p plugin) undo(c conf, args *skel.CmdArgs) error {
 // release removes the addresses of the pod's port, which is gone. Only the previous result names it, which there is not after an ADD that failed, also one
 // of the next plugins. Errors do not matter: no other port gets the name.
 func (p plugin) release(c conf) {
-	if c.RawPrevResult == nil {
-		_ = p.tidy()
+	result, err := c.previous()
+	if err != nil {
 		return
 	}
-	result, err := json.Marshal(c.RawPrevResult)
-	if err != nil {
+	if result == nil {
+		_ = p.tidy()
 		return
 	}
 	if port, err := portguard.PortOf(result, c.Bridge); err == nil {
