@@ -68,7 +68,7 @@ func kinds() []kind {
 		with(debian12("debian13", "Debian 13: cgroup v2, AppArmor, one processor"), func(k *kind) { k.suite, k.opts.CPUs = "trixie", 1 }),
 		with(debian12("cgroup1", "Debian 12 with cgroup v1"), func(k *kind) { k.opts.Append, k.known = "systemd.unified_cgroup_hierarchy=0", before }),
 		with(debian12("xfs-swap-no-ipv6", "Debian 12: xfs with project quotas, swap, no IPv6"), func(k *kind) {
-			k.opts.Append, k.opts.Disk, k.quotas, k.cuts = "ipv6.disable=1", 4, true, 5
+			k.opts.Append, k.opts.Disk, k.quotas, k.cuts = "ipv6.disable=1", 4, true, 11
 			k.prepare = second("mkfs.xfs -q", "xfs", "prjquota") + `
 fallocate -l 512M /swap; chmod 600 /swap; mkswap -q /swap; echo '/swap none swap sw 0 0' >>/etc/fstab; systemctl daemon-reload; swapon -a`
 			k.has = map[string]string{dataIs: "xfs", "swapon --noheadings --show=NAME": "/swap", "ls /proc/net/if_inet6 2>/dev/null | wc -l": "0"}
