@@ -98,8 +98,8 @@ func TestPluginsReadNoFiles(t *testing.T) {
 	}
 }
 
-// TestLimits: the process that anybody can send queries to takes a bounded number of descriptors, and is ended before its parent when memory is short.
-func TestLimits(t *testing.T) {
+// TestProcessLimits: the process that anybody can send queries to takes a bounded number of descriptors, and is ended before its parent when memory is short.
+func TestProcessLimits(t *testing.T) {
 	p := startChild(t)
 	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", p.pid))
 	want := fmt.Sprintf("Max open files            %-20d %-20[1]d", maxDescriptors)
