@@ -81,7 +81,7 @@ var programs = []program{
 	{".", "./cmd/coracle-core", "", "0"},
 	{".", "./cmd/coracle-cni", "", "0"},
 	{"scripts/bundle", "github.com/opencontainers/runc", "seccomp urfave_cli_no_docs netgo osusergo", "1"},
-	{"scripts/bundle", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "no_grpc", "0"},
+	{".", "./cmd/containerd-shim-runc-v2", "no_grpc", "0"},
 }
 
 // licenseDirs lists the directories that may have the licences of everything that is linked in: those of all packages

@@ -3,6 +3,7 @@ package containerd
 import (
 	"fmt"
 
+	"github.com/containerd/containerd/v2/core/metadata"
 	"github.com/containerd/containerd/v2/plugins"
 	"github.com/containerd/plugin"
 	"github.com/containerd/plugin/registry"
@@ -37,14 +38,21 @@ func (c Containerd) hook(p *puller) {
 				return resumeSafely(instance, ic.Properties[plugins.PropertyRootDir], err)
 			}
 		case runtimePlugin:
-			r.InitFn = func(ic *plugin.InitContext) (any, error) { return c.shareShims(inner(ic)) }
+			r.InitFn = func(ic *plugin.InitContext) (any, error) {
+				instance, err := inner(ic)
+				return c.shareShims(ic, instance, err)
+			}
 		}
 		registry.Register(r)
 	}
 }
 
 // shareShims lets pods share shims from now on if that is wanted, and in any case finds those that are shared since an earlier start.
-func (c Containerd) shareShims(instance any, err error) (any, error) {
+func (c Containerd) shareShims(ic *plugin.InitContext, instance any, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	db, err := ic.GetSingle(plugins.MetadataPlugin)
 	if err != nil {
 		return nil, err
 	}
@@ -56,5 +64,5 @@ func (c Containerd) shareShims(instance any, err error) (any, error) {
 		return nil, fmt.Errorf("containerd's plugin %s is a %T", runtimePlugin, instance)
 	}
 	shims := sharedshims.Shims{Program: c.Shim, Dir: c.ShimSocket, Socket: c.Socket}
-	return sharedshims.New(tasks, shims, c.bundles(), c.SharedShims)
+	return sharedshims.New(tasks, shims, metadata.NewContainerStore(db.(*metadata.DB)), c.bundles(), c.SharedShims)
 }

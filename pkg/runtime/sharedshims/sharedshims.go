@@ -1,6 +1,6 @@
 // Package sharedshims lets several pods share one shim. A shim takes 4.3 MB of private memory, most of it the same for one container and
 // for fifty. A pod's sandbox joins a shim that has room in the same way as containers join the shim of their sandbox; the shim itself is
-// containerd's, unchanged. The number of pods per shim is limited because when a shim is killed all of its containers end with it.
+// containerd's, but for sandboxes that are threads (see package pauseless). The number of pods per shim is limited because when a shim is killed all of its containers end with it.
 package sharedshims
 
 import (
@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/runtime"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
@@ -32,16 +33,17 @@ type TaskManager interface {
 type Runtime struct {
 	TaskManager
 	shims Shims
+	store containers.Store
 	on    bool
 
 	mu     sync.Mutex
 	shared []*shim
 }
 
-// New wraps the plugin, which has connected to the shims of running pods already. bundles is the directory with a subdirectory for each
-// container of the kubelet. If on is false, new pods have shims of their own.
-func New(inner TaskManager, shims Shims, bundles string, on bool) (*Runtime, error) {
-	r := &Runtime{TaskManager: inner, shims: shims, on: on}
+// New wraps the plugin, which has connected to the shims of running pods already. store has the containers of the kubelet, and bundles is the
+// directory with a subdirectory for each. If on is false, new pods have shims and pause containers of their own.
+func New(inner TaskManager, shims Shims, store containers.Store, bundles string, on bool) (*Runtime, error) {
+	r := &Runtime{TaskManager: inner, shims: shims, store: store, on: on}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	names, err := shims.resume(r.ended)
@@ -91,12 +93,13 @@ func (r *Runtime) ended(name string) {
 	})
 }
 
-// Create implements runtime.PlatformRuntime. The sandboxes of pods that use coracle's own shim join a shim that has room.
+// Create implements runtime.PlatformRuntime. The sandboxes of pods that use coracle's own shim join a shim that has room, as threads if possible.
 func (r *Runtime) Create(ctx context.Context, id string, opts runtime.CreateOpts) (runtime.Task, error) {
 	namespace, _ := namespaces.Namespace(ctx)
 	if !r.on || namespace != criNamespace || opts.Runtime != r.shims.Program || opts.SandboxID != "" || opts.Address != "" {
 		return r.TaskManager.Create(ctx, id, opts)
 	}
+	opts.Spec = r.withoutPause(ctx, id, opts.Spec)
 	for again := false; ; again = true {
 		s, err := r.join(id)
 		if err != nil {

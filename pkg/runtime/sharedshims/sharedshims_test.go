@@ -128,7 +128,7 @@ func setup(t *testing.T) (*Runtime, *tasks) {
 		t.Fatal(err)
 	}
 	inner := &tasks{created: map[string]string{}, shims: Shims{Program: program, Dir: dir, Socket: filepath.Join(dir, "containerd.sock")}}
-	r, err := New(inner, inner.shims, filepath.Join(dir, "bundles"), true)
+	r, err := New(inner, inner.shims, store{}, filepath.Join(dir, "bundles"), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func TestResume(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(inner.shims.Dir, prefix+"gone"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	after, err := New(inner, inner.shims, filepath.Join(inner.shims.Dir, "bundles"), true)
+	after, err := New(inner, inner.shims, store{}, filepath.Join(inner.shims.Dir, "bundles"), true)
 	if err != nil {
 		t.Fatal(err)
 	}
