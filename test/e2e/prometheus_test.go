@@ -99,6 +99,11 @@ func testPrometheus(t *testing.T, c *hosts.Cluster) {
 	if n, m, k := len(found["coracle-servers"]), len(found["coracle-nodes"]), len(found["coracle-containers"]); n != 2 || m != 3 || k != 3 {
 		t.Errorf("%d servers, %d nodes, and %d nodes' containers were found", n, m, k)
 	}
+	for series, names := range containerNames {
+		if !anyNamed(found["coracle-containers"], series, names) {
+			t.Errorf("no %s has the labels %v, by which dashboards select", series, names)
+		}
+	}
 	for host, families := range found["coracle-servers"] {
 		for name := range families {
 			common := slices.ContainsFunc(shared, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
@@ -107,6 +112,30 @@ func testPrometheus(t *testing.T, c *hosts.Cluster) {
 			}
 		}
 	}
+}
+
+// containerNames are labels that some of the series of containers and of pods' networks have, with how their values begin.
+var containerNames = map[string]map[string]string{
+	"container_cpu_usage_seconds_total":     {"namespace": "default", "pod": "busy-", "container": "busy", "image": "coracle.test/"},
+	"container_memory_working_set_bytes":    {"namespace": "default", "pod": "busy-", "container": "busy", "image": "coracle.test/"},
+	"container_network_receive_bytes_total": {"namespace": "default", "pod": "busy-", "interface": "eth0"},
+}
+
+func anyNamed(of map[string]map[string]*dto.MetricFamily, series string, names map[string]string) bool {
+	for _, families := range of {
+		for _, m := range families[series].GetMetric() {
+			found := 0
+			for _, label := range m.GetLabel() {
+				if begin, ok := names[label.GetName()]; ok && strings.HasPrefix(label.GetValue(), begin) {
+					found++
+				}
+			}
+			if found == len(names) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func anyHas(of map[string]map[string]*dto.MetricFamily, series string) bool {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 
+	"github.com/google/cadvisor/lib/container/containerd"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/kubernetes/cmd/kubelet/app"
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
@@ -74,6 +75,8 @@ func (k Kubelet) Run(ctx context.Context, ready func()) error {
 	if err := k.removeEarly(); err != nil {
 		return err
 	}
+	// cadvisor asks containerd which container a cgroup belongs to. Without it, series of containers have no names, and those of pods' networks are missing.
+	*containerd.ArgContainerdEndpoint = k.CRISocket
 	deps, err := app.UnsecuredDependencies(ctx, server, utilfeature.DefaultFeatureGate)
 	if err != nil {
 		return fmt.Errorf("making its dependencies: %w", err)
