@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"runtime"
 
 	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/manager"
 	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/task"
@@ -13,11 +12,6 @@ import (
 	"github.com/containerd/plugin"
 	"github.com/containerd/plugin/registry"
 )
-
-// init keeps the main thread for the function main: a thread with the namespaces of a pod must end with its pod, which the main thread cannot.
-func init() {
-	runtime.LockOSThread()
-}
 
 func main() {
 	registry.Register(&plugin.Registration{

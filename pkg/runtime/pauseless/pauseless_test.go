@@ -13,11 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// init keeps the main thread for the tests' main function, as the shim's does.
-func init() {
-	runtime.LockOSThread()
-}
-
 // pod is the specification of an ordinary pod's sandbox, after the changes.
 func pod(changes ...func(*specs.Spec)) *specs.Spec {
 	s := &specs.Spec{Hostname: "web-0", Linux: &specs.Linux{
@@ -240,4 +235,26 @@ func TestCgroups(t *testing.T) {
 	if made, err := makeCgroups("/kubepods/nothing/0123"); err != nil || len(made) != 0 {
 		t.Errorf("made %v, %v without a cgroup of the pod", made, err)
 	}
+}
+
+// TestMainThread: many at once, so that the main thread, which is free in a test, is among those that are tried.
+func TestMainThread(t *testing.T) {
+	runtime.LockOSThread() // most often not the main thread
+	defer runtime.UnlockOSThread()
+	end, tids := make(chan struct{}), make(chan int)
+	for range 50 {
+		onThread(func() {
+			tids <- unix.Gettid()
+			<-end
+		})
+	}
+	seen := map[int]bool{unix.Getpid(): true}
+	for range 50 {
+		tid := <-tids
+		if seen[tid] {
+			t.Errorf("thread %d is the main one, or used twice", tid)
+		}
+		seen[tid] = true
+	}
+	close(end)
 }

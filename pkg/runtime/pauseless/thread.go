@@ -27,16 +27,15 @@ func Start(spec *specs.Spec) (*Sandbox, error) {
 	s := &Sandbox{stop: make(chan struct{}), stopped: make(chan struct{})}
 	s.hostPID = !slices.ContainsFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == specs.PIDNamespace })
 	entered := make(chan error)
-	go func() {
+	onThread(func() {
 		defer close(s.stopped)
-		runtime.LockOSThread() // and never unlocked: the thread ends with this function
 		s.TID = unix.Gettid()
 		err := enter(spec)
 		entered <- err
 		if err == nil {
 			<-s.stop
 		}
-	}()
+	})
 	if err := <-entered; err != nil {
 		return nil, fmt.Errorf("a thread for the pod's namespaces: %w", err)
 	}
@@ -57,11 +56,26 @@ func (s *Sandbox) Stop() {
 	}
 }
 
-// enter gives the calling thread the namespaces of a sandbox. The main thread would outlive its goroutine, so it must not be this one.
+// onThread runs a function on a thread that ends with it. The main thread cannot end, so it is kept from the function while another one is found.
+func onThread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return // locked, so the thread ends
+		}
+		found := make(chan struct{})
+		onThread(func() {
+			close(found)
+			f()
+		})
+		<-found
+		runtime.UnlockOSThread()
+	}()
+}
+
+// enter gives the calling thread the namespaces of a sandbox.
 func enter(spec *specs.Spec) error {
-	if unix.Gettid() == os.Getpid() {
-		return fmt.Errorf("this is the main thread")
-	}
 	flags := 0
 	for _, ns := range spec.Linux.Namespaces {
 		switch ns.Type {
