@@ -47,6 +47,9 @@ func (s *service) Start(ctx context.Context, r *api.StartRequest) (*api.StartRes
 	return &api.StartResponse{Pid: uint32(box.TID)}, nil
 }
 
+// killed is the exit status after SIGKILL.
+const killed = 128 + uint32(unix.SIGKILL)
+
 // Kill implements TTRPCTaskService. Sandboxes react to signals as the pause program does.
 func (s *service) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Empty, error) {
 	box := s.get(r.ID, r.ExecID)
@@ -56,24 +59,39 @@ func (s *service) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Empty,
 	exit := uint32(0)
 	switch unix.Signal(r.Signal) {
 	case unix.SIGKILL:
-		exit = 128 + uint32(unix.SIGKILL)
+		exit = killed
 	case unix.SIGTERM, unix.SIGINT:
 	default:
 		return &emptypb.Empty{}, nil
 	}
+	if !s.end(r.ID, box, exit) {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("sandbox %s has ended: %w", r.ID, errdefs.ErrNotFound))
+	}
+	return &emptypb.Empty{}, nil
+}
+
+// end ends a sandbox, and reports whether it had not ended before.
+func (s *service) end(id string, box *sandbox, exit uint32) bool {
 	s.mu.Lock()
-	running := box.status != types.Status_STOPPED
-	if running {
+	ended := box.status == types.Status_STOPPED
+	if !ended {
 		box.status, box.exit, box.exitedAt = types.Status_STOPPED, exit, timestamppb.New(time.Now())
 	}
 	s.mu.Unlock()
-	if !running {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("sandbox %s has ended: %w", r.ID, errdefs.ErrNotFound))
+	if ended {
+		return false
 	}
 	box.Stop()
+	s.publish(&events.TaskExit{ContainerID: id, ID: id, Pid: uint32(box.TID), ExitStatus: box.exit, ExitedAt: box.exitedAt})
 	close(box.exited)
-	s.publish(&events.TaskExit{ContainerID: r.ID, ID: r.ID, Pid: uint32(box.TID), ExitStatus: box.exit, ExitedAt: box.exitedAt})
-	return &emptypb.Empty{}, nil
+	return true
+}
+
+// state returns whether a sandbox was created, runs or has ended.
+func (s *service) state(box *sandbox) types.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return box.status
 }
 
 // Delete implements TTRPCTaskService.
@@ -82,11 +100,13 @@ func (s *service) Delete(ctx context.Context, r *api.DeleteRequest) (*api.Delete
 	if box == nil {
 		return s.TTRPCTaskService.Delete(ctx, r)
 	}
-	select {
-	case <-box.exited:
-	default:
+	switch s.state(box) {
+	case types.Status_RUNNING:
 		return nil, errgrpc.ToGRPC(fmt.Errorf("sandbox %s has not ended: %w", r.ID, errdefs.ErrFailedPrecondition))
+	case types.Status_CREATED:
+		s.end(r.ID, box, killed)
 	}
+	<-box.exited
 	s.mu.Lock()
 	delete(s.sandboxes, r.ID)
 	s.mu.Unlock()
@@ -124,6 +144,9 @@ func (s *service) Pids(ctx context.Context, r *api.PidsRequest) (*api.PidsRespon
 	box := s.get(r.ID, "")
 	if box == nil {
 		return s.TTRPCTaskService.Pids(ctx, r)
+	}
+	if s.state(box) == types.Status_STOPPED {
+		return &api.PidsResponse{}, nil
 	}
 	return &api.PidsResponse{Processes: []*types.ProcessInfo{{Pid: uint32(box.TID)}}}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	events "github.com/containerd/containerd/api/events"
 	api "github.com/containerd/containerd/api/runtime/task/v3"
@@ -17,6 +18,7 @@ import (
 	"github.com/containerd/ttrpc"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/coracle-dev/coracle/pkg/runtime/pauseless"
 )
@@ -26,6 +28,7 @@ type service struct {
 	api.TTRPCTaskService
 	context   context.Context
 	publisher coreevents.Publisher
+	queue     chan func() // what is to be published, in order
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
@@ -47,10 +50,27 @@ func (s *service) get(id, exec string) *sandbox {
 	return s.sandboxes[id]
 }
 
+// publish has an event published after those before it.
 func (s *service) publish(event any) {
-	if err := s.publisher.Publish(context.WithoutCancel(s.context), runtime.GetTopic(event), event); err != nil {
-		log.G(s.context).WithError(err).Error("publishing an event")
+	s.queue <- func() {
+		if err := s.publisher.Publish(context.WithoutCancel(s.context), runtime.GetTopic(event), event); err != nil {
+			log.G(s.context).WithError(err).Error("publishing an event")
+		}
 	}
+}
+
+// work publishes for ever.
+func (s *service) work() {
+	for do := range s.queue {
+		do()
+	}
+}
+
+// flush returns when everything is published.
+func (s *service) flush() {
+	done := make(chan struct{})
+	s.queue <- func() { close(done) }
+	<-done
 }
 
 // Create implements TTRPCTaskService.
@@ -59,7 +79,7 @@ func (s *service) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.Cr
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
-	if spec.Annotations[pauseless.Annotation] != "true" {
+	if !pauseless.Asked(spec) {
 		if err := s.verify(spec); err != nil {
 			return nil, errgrpc.ToGRPC(err)
 		}
@@ -70,8 +90,14 @@ func (s *service) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.Cr
 		log.G(ctx).WithError(err).Warnf("sandbox %s gets a pause container", r.ID)
 		return s.TTRPCTaskService.Create(ctx, r)
 	}
+	if err := ctx.Err(); err != nil { // nobody would know of it
+		thread.Stop()
+		return nil, errgrpc.ToGRPC(err)
+	}
 	s.mu.Lock()
-	s.sandboxes[r.ID] = &sandbox{Sandbox: thread, bundle: r.Bundle, status: types.Status_CREATED, exited: make(chan struct{})}
+	s.sandboxes[r.ID] = &sandbox{
+		Sandbox: thread, bundle: r.Bundle, status: types.Status_CREATED, exitedAt: timestamppb.New(time.Time{}), exited: make(chan struct{}),
+	}
 	s.mu.Unlock()
 	s.publish(&events.TaskCreate{ContainerID: r.ID, Bundle: r.Bundle, Rootfs: r.Rootfs, IO: &events.TaskIO{}, Pid: uint32(thread.TID)})
 	return &api.CreateTaskResponse{Pid: uint32(thread.TID)}, nil
@@ -105,5 +131,6 @@ func (s *service) Shutdown(ctx context.Context, r *api.ShutdownRequest) (*emptyp
 	if len(s.sandboxes) > 0 {
 		return &emptypb.Empty{}, nil
 	}
+	s.flush()
 	return s.TTRPCTaskService.Shutdown(ctx, r)
 }

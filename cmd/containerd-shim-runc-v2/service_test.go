@@ -60,13 +60,15 @@ func (p *published) Publish(_ context.Context, topic string, _ coreevents.Event)
 // newTest returns a service for the tests.
 func newTest() (*service, *containers, *published) {
 	c, p := &containers{}, &published{}
-	return &service{TTRPCTaskService: c, context: context.Background(), publisher: p, sandboxes: map[string]*sandbox{}}, c, p
+	s := &service{TTRPCTaskService: c, context: context.Background(), publisher: p, queue: make(chan func(), 1), sandboxes: map[string]*sandbox{}}
+	go s.work()
+	return s, c, p
 }
 
 // bundle returns a directory with a specification.
 func bundle(t *testing.T, annotation string, namespaces ...specs.LinuxNamespace) string {
 	t.Helper()
-	data, err := json.Marshal(specs.Spec{Hostname: "web-0", Annotations: map[string]string{pauseless.Annotation: annotation}, Linux: &specs.Linux{Namespaces: namespaces}})
+	data, err := json.Marshal(specs.Spec{Hostname: "web-0", Annotations: map[string]string{pauseless.Annotation: annotation, "io.kubernetes.cri.container-type": "sandbox"}, Linux: &specs.Linux{Namespaces: namespaces}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,14 +104,14 @@ func TestSandbox(t *testing.T) {
 	if status() != types.Status_CREATED || len(inner.created) != 0 {
 		t.Errorf("it is %s, containers %v", status(), inner.created)
 	}
-	if _, err := s.Delete(ctx, &api.DeleteRequest{ID: "box"}); !errdefs.IsFailedPrecondition(errgrpc.ToNative(err)) {
-		t.Errorf("deleting a sandbox that lives: %v", err)
-	}
 	if started, err := s.Start(ctx, &api.StartRequest{ID: "box"}); err != nil || started.Pid != pid || status() != types.Status_RUNNING {
 		t.Errorf("started %v, %v, now %s", started, err, status())
 	}
 	if _, err := s.Start(ctx, &api.StartRequest{ID: "box"}); !errdefs.IsFailedPrecondition(errgrpc.ToNative(err)) {
 		t.Errorf("started twice: %v", err)
+	}
+	if _, err := s.Delete(ctx, &api.DeleteRequest{ID: "box"}); !errdefs.IsFailedPrecondition(errgrpc.ToNative(err)) {
+		t.Errorf("deleting a sandbox that lives: %v", err)
 	}
 	if _, err := s.Shutdown(ctx, &api.ShutdownRequest{}); err != nil || inner.ended {
 		t.Errorf("a shim with a sandbox has ended, %v", err)
@@ -145,6 +147,26 @@ func TestSandbox(t *testing.T) {
 	}
 	if want := []string{"/tasks/create", "/tasks/start", "/tasks/exit", "/tasks/delete"}; !slices.Equal(events.topics, want) {
 		t.Errorf("events are %v", events.topics)
+	}
+}
+
+// TestNotStarted: containerd deletes a sandbox whose creation it gave up, without a start.
+func TestNotStarted(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("this needs root, to make namespaces")
+	}
+	s, _, _ := newTest()
+	dir := bundle(t, "true", podNamespaces...)
+	given, cancel := context.WithCancel(context.Background())
+	if _, err := s.Create(given, &api.CreateTaskRequest{ID: "box", Bundle: dir}); err != nil {
+		t.Fatal(err)
+	}
+	if deleted, err := s.Delete(given, &api.DeleteRequest{ID: "box"}); err != nil || deleted.ExitStatus != killed {
+		t.Errorf("deleted %v, %v", deleted, err)
+	}
+	cancel()
+	if _, err := s.Create(given, &api.CreateTaskRequest{ID: "box", Bundle: dir}); err == nil || len(s.sandboxes) != 0 {
+		t.Errorf("a creation that was given up has left %v, %v", s.sandboxes, err)
 	}
 }
 

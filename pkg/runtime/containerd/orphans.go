@@ -189,9 +189,9 @@ func namespaceOf(info string) (string, error) {
 	return "", nil
 }
 
-// namespacesInUse returns the inodes of the network namespaces of all processes.
+// namespacesInUse returns the inodes of the network namespaces of all threads, see package pauseless.
 func namespacesInUse(proc string) (map[uint64]bool, error) {
-	links, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "ns", "net"))
+	links, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "task", "[0-9]*", "ns", "net"))
 	if err != nil {
 		return nil, err
 	}

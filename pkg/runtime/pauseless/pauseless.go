@@ -15,6 +15,11 @@ import (
 // Annotation of a sandbox's specification asks the shim for a thread instead of a process. Its value is "true".
 const Annotation = "coracle.dev/pauseless"
 
+// Asked reports whether a specification is that of a sandbox that can be a thread, and asks for it. Users can set annotations of containers where containerd is configured to pass them on.
+func Asked(spec *specs.Spec) bool {
+	return spec.Annotations[Annotation] == "true" && spec.Annotations["io.kubernetes.cri.container-type"] == "sandbox" && Possible(spec)
+}
+
 // netSysctl is a sysctl of a network namespace, as runc takes it.
 var netSysctl = regexp.MustCompile(`^net(\.[a-zA-Z0-9_-]+)+$`)
 

@@ -227,13 +227,12 @@ func TestCgroups(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(cgroupRoot, slice), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	made, err := makeCgroups("kubepods-burstable-podab_c.slice:cri-containerd:0123")
 	want := filepath.Join(cgroupRoot, slice, "cri-containerd-0123.scope")
-	if err != nil || len(made) != 1 || made[0] != want {
-		t.Errorf("made %v, %v, want %s", made, err, want)
+	if dirs := cgroupsOf("kubepods-burstable-podab_c.slice:cri-containerd:0123"); len(dirs) != 1 || dirs[0] != want {
+		t.Errorf("the cgroups are %v, want %s", dirs, want)
 	}
-	if made, err := makeCgroups("/kubepods/nothing/0123"); err != nil || len(made) != 0 {
-		t.Errorf("made %v, %v without a cgroup of the pod", made, err)
+	if dirs := cgroupsOf("/kubepods/nothing/0123"); len(dirs) != 0 {
+		t.Errorf("the cgroups are %v without one of the pod", dirs)
 	}
 }
 

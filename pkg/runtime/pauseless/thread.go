@@ -16,7 +16,7 @@ import (
 type Sandbox struct {
 	TID     int
 	hostPID bool
-	cgroups []string
+	spec    *specs.Spec
 	stop    chan struct{}
 	stopped chan struct{}
 }
@@ -24,7 +24,7 @@ type Sandbox struct {
 // Start starts a thread with the namespaces, host name and sysctls of a sandbox for which Possible is true, and makes its cgroups, which stay empty:
 // cadvisor finds a pod's network by the cgroup of its sandbox.
 func Start(spec *specs.Spec) (*Sandbox, error) {
-	s := &Sandbox{stop: make(chan struct{}), stopped: make(chan struct{})}
+	s := &Sandbox{spec: spec, stop: make(chan struct{}), stopped: make(chan struct{})}
 	s.hostPID = !slices.ContainsFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == specs.PIDNamespace })
 	entered := make(chan error)
 	onThread(func() {
@@ -39,8 +39,7 @@ func Start(spec *specs.Spec) (*Sandbox, error) {
 	if err := <-entered; err != nil {
 		return nil, fmt.Errorf("a thread for the pod's namespaces: %w", err)
 	}
-	var err error
-	if s.cgroups, err = makeCgroups(spec.Linux.CgroupsPath); err != nil {
+	if err := makeCgroups(spec.Linux.CgroupsPath); err != nil {
 		s.Stop()
 		return nil, err
 	}
@@ -51,9 +50,7 @@ func Start(spec *specs.Spec) (*Sandbox, error) {
 func (s *Sandbox) Stop() {
 	close(s.stop)
 	<-s.stopped
-	for _, dir := range s.cgroups {
-		_ = unix.Rmdir(dir) // the kubelet removes the pod's cgroup with all that is in it
-	}
+	Clean(s.spec)
 }
 
 // onThread runs a function on a thread that ends with it. The main thread cannot end, so it is kept from the function while another one is found.
@@ -92,7 +89,7 @@ func enter(spec *specs.Spec) error {
 	if err := unix.Unshare(flags); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
-	if flags&unix.CLONE_NEWUTS != 0 {
+	if flags&unix.CLONE_NEWUTS != 0 && spec.Hostname != "" {
 		if err := unix.Sethostname([]byte(spec.Hostname)); err != nil {
 			return fmt.Errorf("the pod's host name %q: %w", spec.Hostname, err)
 		}
@@ -121,31 +118,39 @@ func join(path string) error {
 // cgroupRoot is where the hierarchy of cgroup v2, or those of v1, are mounted.
 var cgroupRoot = "/sys/fs/cgroup"
 
-// makeCgroups makes the cgroup in each hierarchy that has that of the pod, and returns their directories.
-func makeCgroups(cgroupsPath string) (made []string, err error) {
+// cgroupsOf returns the directories of a cgroup in each hierarchy that has that of the pod.
+func cgroupsOf(cgroupsPath string) (dirs []string) {
 	path := cgroupsPath
 	if name := strings.Split(cgroupsPath, ":"); len(name) == 3 { // of systemd: slice, prefix and id
 		path = filepath.Join(expand(name[0]), name[1]+"-"+name[2]+".scope")
 	}
 	if !filepath.IsAbs(path) {
-		return nil, nil
+		return nil
 	}
 	for _, hierarchy := range []string{".", "*"} {
-		parents, err := filepath.Glob(filepath.Join(cgroupRoot, hierarchy, filepath.Dir(path)))
-		if err != nil {
-			return nil, err
-		}
+		parents, _ := filepath.Glob(filepath.Join(cgroupRoot, hierarchy, filepath.Dir(path))) // its error is one of the pattern
 		for _, parent := range parents {
-			dir := filepath.Join(parent, filepath.Base(path))
-			switch err := os.Mkdir(dir, 0o755); {
-			case err == nil:
-				made = append(made, dir)
-			case !os.IsExist(err): // one hierarchy can have several names
-				return made, fmt.Errorf("a cgroup for the pod's sandbox: %w", err)
-			}
+			dirs = append(dirs, filepath.Join(parent, filepath.Base(path)))
 		}
 	}
-	return made, nil
+	return dirs
+}
+
+// makeCgroups makes the cgroup of a sandbox.
+func makeCgroups(cgroupsPath string) error {
+	for _, dir := range cgroupsOf(cgroupsPath) {
+		if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) { // one hierarchy can have several names
+			return fmt.Errorf("a cgroup for the pod's sandbox: %w", err)
+		}
+	}
+	return nil
+}
+
+// Clean removes the cgroups of a sandbox, also of one whose shim was killed.
+func Clean(spec *specs.Spec) {
+	for _, dir := range cgroupsOf(spec.Linux.CgroupsPath) {
+		_ = unix.Rmdir(dir) // what is left is removed by the kubelet with the pod's cgroup
+	}
 }
 
 // expand returns the path of a slice of systemd: a-b.slice is /a.slice/a-b.slice.

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"os/exec"
+	"runtime"
+
+	"github.com/containerd/containerd/v2/pkg/sys/reaper"
+	runc "github.com/containerd/go-runc"
+)
+
+// monitor starts programs as containerd's reaper does, but on threads that outlive them. The kernel kills runc when the thread that has started it ends
+// (Pdeathsig, so that it does not outlive a killed shim). containerd's reaper gives that thread back at once, as no thread of its shim ever ends;
+// here it could become the thread of a sandbox, which ends with its pod.
+type monitor struct{ *reaper.Monitor }
+
+// StartLocked implements runc.ProcessMonitor.
+func (m monitor) StartLocked(command *exec.Cmd) (chan runc.Exit, error) {
+	type result struct {
+		exits chan runc.Exit
+		err   error
+	}
+	started := make(chan result)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		ended := m.Subscribe()
+		defer m.Unsubscribe(ended)
+		exits, err := m.Start(command)
+		started <- result{exits, err}
+		if err != nil {
+			return
+		}
+		for exit := range ended {
+			if exit.Pid == command.Process.Pid {
+				return
+			}
+		}
+	}()
+	r := <-started
+	return r.exits, r.err
+}
