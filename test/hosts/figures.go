@@ -49,7 +49,7 @@ func (h *Host) Figures() growth.Figures {
 		"mounts":     h.lines("cat", "/proc/self/mountinfo"),
 		"interfaces": h.lines("ip", "-o", "link"),
 		"namespaces": h.lines("lsns", "-n", "-o", "NS"),
-		"processes":  h.lines("sh", "-c", "ls -d /proc/[0-9]*"),
+		"processes":  h.lines("sh", "-c", `printf '%s\n' /proc/[0-9]*`),
 		"shims":      h.lines("sh", "-c", "pgrep -x containerd-shim || true"),
 		"cgroups":    h.lines("find", "/sys/fs/cgroup", "-type", "d"),
 		"rules":      h.lines("/var/lib/coracle/bin/nft", "list", "ruleset"),
