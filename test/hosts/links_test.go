@@ -12,10 +12,9 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// pings reports whether any of the echoes of some seconds comes back. The first may be lost: after a reboot the bridge still knows the port of the
-// host's last boot, which the kernel removes with a delay.
+// pings reports whether an echo comes back within some seconds.
 func pings(from, to *Host, seconds string) bool {
-	_, err := from.Try("timeout", seconds, "sh", "-c", "until busybox ping -c1 -W1 "+to.IP.String()+"; do :; done")
+	_, err := from.Try("timeout", seconds, "busybox", "ping", "-c1", to.IP.String())
 	return err == nil
 }
 
