@@ -46,25 +46,13 @@ func TestKilledShims(t *testing.T) {
 			sub.Errorf("%d pods ran again after %s", hit, took)
 		}
 		sub.Logf("%d pods ran again after %s", hit, took)
-		s.anew()                                                       // the kubelet keeps the last ended container of each pod, with its log and sandbox
-		s.nothingLeft(first, "files of data", "files of logs of pods") // containerd and the kubelet collect these once a minute
-	})
-	s.t = t
-	s.nothingLeft(first)
-}
-
-// nothingLeft waits until no figure has grown, apart from some.
-func (s *single) nothingLeft(first growth.Figures, but ...string) {
-	s.t.Helper()
-	s.await("nothing is left over", func() error {
-		now := s.host.Figures()
-		for _, name := range but {
-			delete(now, name)
-		}
-		if grown := growth.Grown(first, now); len(grown) > 0 {
-			return fmt.Errorf("grown: %s", strings.Join(grown, "; "))
-		}
-		return nil
+		s.anew() // the kubelet keeps the last ended container of each pod, with its log and sandbox
+		s.await("nothing is left over", func() error {
+			if grown := growth.Grown(first, s.host.Figures()); len(grown) > 0 {
+				return fmt.Errorf("grown: %s", strings.Join(grown, "; "))
+			}
+			return nil
+		})
 	})
 }
 
