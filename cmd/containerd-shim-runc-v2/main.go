@@ -45,7 +45,7 @@ func (c cleaner) Stop(ctx context.Context, id string) (shim.StopStatus, error) {
 	if _, noProcess := os.Stat(filepath.Join(bundle, process.InitPidFile)); err != nil || !pauseless.Asked(spec) || noProcess == nil {
 		return c.Shim.Stop(ctx, id)
 	}
-	pauseless.Clean(spec)
+	pauseless.Clean(spec.Linux.CgroupsPath)
 	return shim.StopStatus{ExitedAt: time.Now(), ExitStatus: int(killed)}, nil
 }
 

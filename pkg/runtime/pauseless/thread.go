@@ -16,7 +16,7 @@ import (
 type Sandbox struct {
 	TID     int
 	hostPID bool
-	spec    *specs.Spec
+	cgroups string // path, as in the specification
 	stop    chan struct{}
 	stopped chan struct{}
 }
@@ -24,7 +24,7 @@ type Sandbox struct {
 // Start starts a thread with the namespaces, host name and sysctls of a sandbox for which Possible is true, and makes its cgroups, which stay empty:
 // cadvisor finds a pod's network by the cgroup of its sandbox.
 func Start(spec *specs.Spec) (*Sandbox, error) {
-	s := &Sandbox{spec: spec, stop: make(chan struct{}), stopped: make(chan struct{})}
+	s := &Sandbox{cgroups: spec.Linux.CgroupsPath, stop: make(chan struct{}), stopped: make(chan struct{})}
 	s.hostPID = !slices.ContainsFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == specs.PIDNamespace })
 	entered := make(chan error)
 	onThread(func() {
@@ -39,7 +39,7 @@ func Start(spec *specs.Spec) (*Sandbox, error) {
 	if err := <-entered; err != nil {
 		return nil, fmt.Errorf("a thread for the pod's namespaces: %w", err)
 	}
-	if err := makeCgroups(spec.Linux.CgroupsPath); err != nil {
+	if err := makeCgroups(s.cgroups); err != nil {
 		s.Stop()
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func Start(spec *specs.Spec) (*Sandbox, error) {
 func (s *Sandbox) Stop() {
 	close(s.stop)
 	<-s.stopped
-	Clean(s.spec)
+	Clean(s.cgroups)
 }
 
 // onThread runs a function on a thread that ends with it. The main thread cannot end, so it is kept from the function while another one is found.
@@ -146,9 +146,9 @@ func makeCgroups(cgroupsPath string) error {
 	return nil
 }
 
-// Clean removes the cgroups of a sandbox, also of one whose shim was killed.
-func Clean(spec *specs.Spec) {
-	for _, dir := range cgroupsOf(spec.Linux.CgroupsPath) {
+// Clean removes the cgroups of a sandbox with this path, also of one whose shim was killed.
+func Clean(cgroupsPath string) {
+	for _, dir := range cgroupsOf(cgroupsPath) {
 		_ = unix.Rmdir(dir) // what is left is removed by the kubelet with the pod's cgroup
 	}
 }
