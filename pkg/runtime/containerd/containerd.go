@@ -81,7 +81,7 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 	if err := c.checkDatabases(); err != nil {
 		return err
 	}
-	c.awaitRoom(ctx)
+	room := c.awaitRoom(ctx)
 	// The services get a context that is never done, because Stop ends them in the right order.
 	s, err := server.New(context.WithoutCancel(ctx), config)
 	if err != nil {
@@ -100,8 +100,13 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 	}
 	defer conn.Close()
 	client := cri.NewRuntimeServiceClient(conn)
-	if err := c.awaitCRI(ctx, s, client); err != nil {
+	if err := c.awaitCRI(ctx, s, client); err != nil || ctx.Err() != nil {
 		return err
+	}
+	if err := c.removeOrphans(ctx, client, room); errors.Is(err, errNoRoom) {
+		return err
+	} else if err != nil {
+		log.L.WithError(err).Warn("removing shims and network namespaces of interrupted starts")
 	}
 	lifecycle.ProbeWith(ctx, func(ctx context.Context) error {
 		_, err := client.Version(ctx, &cri.VersionRequest{})
@@ -159,20 +164,13 @@ func (c Containerd) awaitCRI(ctx context.Context, s *server.Server, client cri.R
 	case <-ctx.Done():
 		return nil
 	}
-	err := lifecycle.Until(ctx, "CRI on "+c.Socket, func(ctx context.Context) error {
+	return lifecycle.Until(ctx, "CRI on "+c.Socket, func(ctx context.Context) error {
 		if _, err := client.Version(ctx, &cri.VersionRequest{}); err != nil {
 			return err
 		}
 		_, err := client.Status(ctx, &cri.StatusRequest{})
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	if err := c.removeOrphans(ctx, client); err != nil {
-		log.L.WithError(err).Warn("removing shims and network namespaces of interrupted starts")
-	}
-	return nil
 }
 
 // stop closes the services. It waits for at most 5 s, because a node has only limited time to stop.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,9 +26,13 @@ import (
 // netnsDir is where the CRI plugin mounts network namespaces.
 const netnsDir = "/run/netns"
 
+// errNoRoom says that containers were forgotten on a disk that had room just before: another start may find them all.
+var errNoRoom = errors.New("the state of running containers cannot be written")
+
 // removeOrphans removes shims and network namespaces that belong to no sandbox, and ends containers that the kubelet cannot see and would
-// start once more. It logs what it cannot remove, and goes on.
-func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeServiceClient) error {
+// start once more. It logs what it cannot remove, and goes on. room says that the disk had room when containerd started: if there is none any
+// more and containers were forgotten, it ends nothing and returns errNoRoom.
+func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeServiceClient, room bool) error {
 	list, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
 		return fmt.Errorf("listing sandboxes: %w", err)
@@ -47,7 +52,14 @@ func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeService
 	for _, container := range containers.Containers {
 		known[container.Id] = true
 	}
-	c.endUnknown(table, known)
+	forgotten := c.forgotten(table, known)
+	if room && len(forgotten) > 0 && nearlyFull(c.Root) {
+		return fmt.Errorf("%w: the disk of %s is full: make room there, and containerd starts again by itself", errNoRoom, c.Root)
+	}
+	for id, pid := range forgotten {
+		log.L.Warnf("ending container %s, whose state could not be read or written: the kubelet starts it again", id)
+		killTree(table, pid)
+	}
 	for _, p := range table {
 		id := p.Value("-id") // none, if it is one of package sharedshims
 		if c.isShim(p) && id != "" && !paths.Exists(filepath.Join(c.bundles(), id)) && p.SharesMounts("/proc") {
@@ -58,10 +70,10 @@ func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeService
 	return c.removeNamespaces(ctx, client, list.Items)
 }
 
-// endUnknown kills the CRI plugin's containers that it does not know, sandboxes among them, by the process that runc wrote into their bundles.
-// Containers that people make with other clients have no annotation of CRI.
-func (c Containerd) endUnknown(table []process.Process, known map[string]bool) {
-	running := map[int]process.Process{}
+// forgotten returns the CRI plugin's containers that run and that it does not know, sandboxes among them, with the process that runc wrote into
+// their bundles. Containers that people make with other clients have no annotation of CRI.
+func (c Containerd) forgotten(table []process.Process, known map[string]bool) map[string]int {
+	out, running := map[string]int{}, map[int]process.Process{}
 	for _, p := range table {
 		running[p.PID] = p
 	}
@@ -82,9 +94,9 @@ func (c Containerd) endUnknown(table []process.Process, known map[string]bool) {
 		if !c.isShim(shim) || !shim.SharesMounts("/proc") {
 			continue // it has ended, and its number may be another process's
 		}
-		log.L.Warnf("ending container %s, whose state could not be read or written: the kubelet starts it again", id)
-		killTree(table, pid)
+		out[id] = pid
 	}
+	return out
 }
 
 // bundles is the directory with a subdirectory for each container that containerd knows, in Kubernetes' namespace.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -120,7 +121,17 @@ func TestRemoveOrphans(t *testing.T) {
 		return errors.Join(err, malformed, gone) == nil && !p.Ended()
 	}
 	await(t, "the start of the containers", func() bool { return runs("known") && runs("foreign") && runs("forgotten") })
-	if err := c.removeOrphans(t.Context(), noPods{}); err != nil {
+	small := t.TempDir()
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("mounting a small file system: %v", err)
+	}
+	defer unix.Unmount(small, unix.MNT_DETACH)
+	onSmall := c
+	onSmall.Root = small
+	if err := onSmall.removeOrphans(t.Context(), noPods{}, true); !errors.Is(err, errNoRoom) || !runs("forgotten") {
+		t.Errorf("a disk that is full again: %v; the container that CRI does not know runs: %t", err, runs("forgotten"))
+	}
+	if err := c.removeOrphans(t.Context(), noPods{}, true); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the end of the container that CRI does not know", func() bool { return !runs("forgotten") })

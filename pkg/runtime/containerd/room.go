@@ -15,16 +15,24 @@ import (
 // roomPatience is how long containerd waits for room. Then it starts nevertheless: the kubelet makes room only with it.
 const roomPatience = time.Minute
 
-// awaitRoom waits while the disk is full to the last block. containerd writes the state of each container when it starts; one whose state it
-// cannot write it forgets (internal/cri/server/restart.go), and removeOrphans has to end it.
-func (c Containerd) awaitRoom(ctx context.Context) {
-	for began := time.Now(); full(c.Root) && time.Since(began) < roomPatience; {
+// awaitRoom waits while the disk is full to the last block, and reports whether there is room. containerd writes the state of each container
+// when it starts; one whose state it cannot write it forgets (internal/cri/server/restart.go), and removeOrphans has to end it.
+func (c Containerd) awaitRoom(ctx context.Context) bool {
+	defer lifecycle.WaitingFor(ctx, "")
+	for began := time.Now(); full(c.Root); {
 		lifecycle.WaitingFor(ctx, "room on the disk of "+c.Root)
-		if lifecycle.Sleep(ctx, time.Second/2) != nil {
-			return
+		if time.Since(began) > roomPatience || lifecycle.Sleep(ctx, time.Second/2) != nil {
+			return false
 		}
 	}
-	lifecycle.WaitingFor(ctx, "")
+	return true
+}
+
+// nearlyFull reports whether there may be no room at one moment although there is at another: etcd on the same disk takes 64 MiB for the next
+// segment of its log when it starts, and gives them back when it ends. ext4 counts 16 MiB as free that nobody gets.
+func nearlyFull(dir string) bool {
+	var s unix.Statfs_t
+	return unix.Statfs(dir, &s) == nil && s.Bfree*uint64(s.Bsize) < 96<<20
 }
 
 // full reports whether a file system has no room for the state of some containers. Only a write tells: the blocks that statfs calls free are in
