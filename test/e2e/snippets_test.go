@@ -154,7 +154,8 @@ func TestAction(t *testing.T) {
 	env := l.use(nil, map[string]string{"file": binary, "insecure-unsigned": "true", "nodes": "2", "images": "app.tar\n", "manifests": "deploy\n", "rollout": "true"})
 	out, err := l.job(env, "./e2e.sh")
 	if err != nil || out != "2" {
-		t.Errorf("a step after it: %v: %q", err, out)
+		now, _ := l.job(env, "kubectl", "get", "daemonsets,pods,nodes,events", "-o", "yaml")
+		t.Errorf("a step after it: %v: %q; soon after:\n%s", err, out, now)
 	}
 	if out, err := l.job(env, "coracle", "images", "load", "/var/lib/coracle/images/busybox.tar"); err != nil || !strings.Contains(out, "into 2 nodes") {
 		t.Errorf("loading an image: %v: %s", err, out)
