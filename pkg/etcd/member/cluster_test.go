@@ -283,6 +283,18 @@ func TestClear(t *testing.T) {
 	}
 }
 
+// TestPeersStayClosed: what is left of a start opens no port for peers after the member has ended.
+func TestPeersStayClosed(t *testing.T) {
+	e, _ := cluster(t, 1)
+	if err := e[0].OpenPeers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e[0].closePeers()
+	if err := e[0].openPeers(); !errors.Is(err, errNotRunning) {
+		t.Errorf("the port for peers is opened again: %v", err)
+	}
+}
+
 // TestTakenPort wants a sentence on either side.
 func TestTakenPort(t *testing.T) {
 	e, _ := cluster(t, 1)

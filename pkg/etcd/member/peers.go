@@ -138,11 +138,11 @@ func (e *Etcd) explainListen(err error) error {
 	return fmt.Errorf("listening on %s for other members of etcd: %w", e.Peer, err)
 }
 
-// closePeers closes the port for peers, after etcd has stopped.
+// closePeers closes the port for peers, after etcd has stopped. A start that goes on beside (see life.run) cannot open it any more.
 func (e *Etcd) closePeers() {
 	e.mu.Lock()
 	p := e.opened
-	e.opened = nil
+	e.opened, e.running = nil, nil
 	e.mu.Unlock()
 	if p != nil {
 		p.server.Close()
