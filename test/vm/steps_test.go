@@ -298,13 +298,12 @@ func (s *story) release(executable string) string {
 	return s.m.Sh(`"$1" version | awk 'NR == 1 { print $2 }'`, executable)
 }
 
-// served is the version of the service that runs. Its health does not matter here: on an emulated machine the API may be late for status.
+// served is the version of the service that runs.
 func (s *story) served(t *testing.T) string {
 	t.Helper()
 	var status struct{ Version string }
-	out, unhealthy := s.m.Try("coracle", "status", "--output", "json")
-	if err := json.Unmarshal([]byte(out), &status); err != nil {
-		t.Fatal(err, unhealthy)
+	if err := json.Unmarshal([]byte(s.m.Run("coracle", "status", "--output", "json")), &status); err != nil {
+		t.Fatal(err)
 	}
 	return status.Version
 }
