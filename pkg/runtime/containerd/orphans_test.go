@@ -121,16 +121,17 @@ func TestRemoveOrphans(t *testing.T) {
 		return errors.Join(err, malformed, gone) == nil && !p.Ended()
 	}
 	await(t, "the start of the containers", func() bool { return runs("known") && runs("foreign") && runs("forgotten") })
-	small := t.TempDir()
-	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("mounting a small file system: %v", err)
-	}
-	defer unix.Unmount(small, unix.MNT_DETACH)
-	onSmall := c
-	onSmall.Root = small
-	if err := onSmall.removeOrphans(t.Context(), noPods{}, true); !errors.Is(err, errNoRoom) || !runs("forgotten") {
-		t.Errorf("a disk that is full again: %v; the container that CRI does not know runs: %t", err, runs("forgotten"))
-	}
+	t.Run("on a disk that is full again", func(t *testing.T) {
+		small := c
+		small.Root = t.TempDir()
+		if err := unix.Mount("tmpfs", small.Root, "tmpfs", 0, "size=1m"); err != nil {
+			t.Skipf("mounting a small file system: %v", err)
+		}
+		defer unix.Unmount(small.Root, unix.MNT_DETACH)
+		if err := small.removeOrphans(t.Context(), noPods{}, true); !errors.Is(err, errNoRoom) || !runs("forgotten") {
+			t.Errorf("%v; the container that CRI does not know runs: %t", err, runs("forgotten"))
+		}
+	})
 	if err := c.removeOrphans(t.Context(), noPods{}, true); err != nil {
 		t.Fatal(err)
 	}
