@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/etcd/pkg/v3/featuregate"
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
@@ -36,6 +37,13 @@ func urls(cfg *embed.Config) map[string]*[]url.URL {
 
 // override applies the feature gates and the pass-through settings to cfg.
 func (e *Etcd) override(cfg *embed.Config, gates string) error {
+	if err := cfg.ServerFeatureGate.(featuregate.MutableFeatureGate).Set(gates); err != nil {
+		return fmt.Errorf("setting etcd's feature gates: %w", err)
+	}
+	// AddFlags sets package variables of rafthttp too (embed/config.go:647), which a member that is just ending may still read.
+	if len(e.Args) == 0 {
+		return nil
+	}
 	fs := flag.NewFlagSet("etcd", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	// AddFlags resets some fields to etcd's defaults, so they are restored afterwards.
@@ -43,9 +51,6 @@ func (e *Etcd) override(cfg *embed.Config, gates string) error {
 	cfg.AddFlags(fs)
 	cfg.ListenPeerUrls, cfg.InitialCluster = before.ListenPeerUrls, before.InitialCluster
 	cfg.PeerTLSInfo = before.PeerTLSInfo
-	if err := fs.Set("feature-gates", gates); err != nil {
-		return fmt.Errorf("setting etcd's feature gates: %w", err)
-	}
 
 	for _, arg := range e.Args {
 		name, value, ok := strings.Cut(strings.TrimLeft(arg, "-"), "=")
