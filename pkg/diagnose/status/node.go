@@ -94,8 +94,10 @@ func AskAPI(kubeconfig, name string) func(context.Context) (*Node, error) {
 	}
 }
 
-// askUsage returns metrics-server's figures for a node; nil if it has none yet, or is disabled.
+// askUsage returns metrics-server's figures for a node; nil if it has none yet, is disabled, or does not answer within usageTimeout.
 func askUsage(ctx context.Context, client kubernetes.Interface, name string) *metrics.NodeMetrics {
+	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
+	defer cancel()
 	data, err := client.CoreV1().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/nodes", name).DoRaw(ctx)
 	var out metrics.NodeMetrics
 	if err != nil || json.Unmarshal(data, &out) != nil {

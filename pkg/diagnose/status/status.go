@@ -101,10 +101,12 @@ type Sources struct {
 	alive func(state.Process) bool
 }
 
-// Time limits for the API and for measuring the data directory.
+// Time limits. The API has as long to answer as it has for the kubelet, whose renewal of the node's lease fails after 10 s: a slow
+// machine that is busy is not yet a degraded one. The figures of the node's use and the size are left out if they take long.
 const (
-	nodeTimeout = 2 * time.Second
-	sizeTimeout = time.Second
+	nodeTimeout  = 10 * time.Second
+	usageTimeout = 2 * time.Second
+	sizeTimeout  = time.Second
 )
 
 // Collect makes a report. It fails only if the state files cannot be read.
