@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -43,24 +44,27 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 // WriteRunc writes runc's sources with the changes to out/runc, and out/go.mod, a copy of module's with which they are used. module is the
 // directory of a module that requires runc. (The go command's overlays cannot replace files in the module cache.)
 func WriteRunc(module, out string) error {
-	list := exec.Command("go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", runcModule)
-	list.Dir, list.Stderr = module, os.Stderr
-	data, err := list.Output()
+	download := exec.Command("go", "mod", "download", "-json", runcModule) // go list would tell nothing of a module that is not there yet
+	download.Dir, download.Stderr = module, os.Stderr
+	data, err := download.Output()
 	if err != nil {
-		return fmt.Errorf("listing %s: %w", runcModule, err)
+		return fmt.Errorf("downloading %s: %w", runcModule, err)
 	}
-	upstream := strings.TrimSpace(string(data))
+	var upstream struct{ Dir string }
+	if err := json.Unmarshal(data, &upstream); err != nil {
+		return err
+	}
 	sources := map[string][]byte{}
 	for name, from := range runcFiles {
 		if sources[name], err = files.ReadFile(from); err != nil {
 			return err
 		}
 	}
-	err = filepath.WalkDir(upstream, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(upstream.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		name, _ := filepath.Rel(upstream, path)
+		name, _ := filepath.Rel(upstream.Dir, path)
 		sources[name], err = os.ReadFile(path)
 		return err
 	})
