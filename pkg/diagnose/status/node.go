@@ -39,7 +39,11 @@ type Usage struct {
 
 // addNode reads the node from the API.
 func (r *Report) addNode(ctx context.Context, ask func(context.Context) (*Node, error)) {
-	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	limit := nodeTimeout
+	if r.Health != Ready {
+		limit = shortTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	node, err := ask(ctx)
 	if err != nil {
@@ -94,9 +98,9 @@ func AskAPI(kubeconfig, name string) func(context.Context) (*Node, error) {
 	}
 }
 
-// askUsage returns metrics-server's figures for a node; nil if it has none yet, is disabled, or does not answer within usageTimeout.
+// askUsage returns metrics-server's figures for a node; nil if it has none yet, is disabled, or does not answer within shortTimeout.
 func askUsage(ctx context.Context, client kubernetes.Interface, name string) *metrics.NodeMetrics {
-	ctx, cancel := context.WithTimeout(ctx, usageTimeout)
+	ctx, cancel := context.WithTimeout(ctx, shortTimeout)
 	defer cancel()
 	data, err := client.CoreV1().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/nodes", name).DoRaw(ctx)
 	var out metrics.NodeMetrics

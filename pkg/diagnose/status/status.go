@@ -101,11 +101,11 @@ type Sources struct {
 	alive func(state.Process) bool
 }
 
-// Time limits. The API has as long to answer as it has for the kubelet, whose renewal of the node's lease fails after 10 s: a slow
-// machine that is busy is not yet a degraded one. The figures of the node's use and the size are left out if they take long.
+// Time limits. Where nothing else is missing, the API has as long to answer as it has for the kubelet, whose renewal of the node's lease
+// fails after 10 s: a slow machine that is busy is not yet a degraded one.
 const (
 	nodeTimeout  = 10 * time.Second
-	usageTimeout = 2 * time.Second
+	shortTimeout = 2 * time.Second // if something is missing anyway, and for figures that can be left out
 	sizeTimeout  = time.Second
 )
 

@@ -50,7 +50,7 @@ func (e *Etcd) override(cfg *embed.Config, gates string) error {
 	before := *cfg
 	cfg.AddFlags(fs)
 	cfg.ListenPeerUrls, cfg.InitialCluster = before.ListenPeerUrls, before.InitialCluster
-	cfg.PeerTLSInfo = before.PeerTLSInfo
+	cfg.PeerTLSInfo, cfg.UnsafeNoFsync = before.PeerTLSInfo, before.UnsafeNoFsync
 
 	for _, arg := range e.Args {
 		name, value, ok := strings.Cut(strings.TrimLeft(arg, "-"), "=")

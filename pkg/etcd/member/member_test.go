@@ -244,7 +244,7 @@ func TestArgs(t *testing.T) {
 		"bad url": {args: []string{"listen-metrics-urls=x"}, err: "setting --etcd-arg listen-metrics-urls=x"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := (&Etcd{Name: "n1", Dir: "/d", Socket: "/s/etcd.sock", Args: c.args}).config(nil)
+			cfg, err := (&Etcd{Name: "n1", Dir: "/d", Socket: "/s/etcd.sock", Volatile: true, Args: c.args}).config(nil)
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
 					t.Errorf("got %v, want %q", err, c.err)
@@ -254,7 +254,7 @@ func TestArgs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !c.check(cfg) {
+			if !c.check(cfg) || !cfg.UnsafeNoFsync {
 				t.Errorf("got %+v", cfg)
 			}
 		})

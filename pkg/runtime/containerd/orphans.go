@@ -31,7 +31,7 @@ var errNoRoom = errors.New("the state of running containers cannot be written")
 
 // removeOrphans removes shims and network namespaces that belong to no sandbox, and ends containers that the kubelet cannot see and would
 // start once more. It logs what it cannot remove, and goes on. room says that the disk had room when containerd started: if there is none any
-// more and containers were forgotten, it ends nothing and returns errNoRoom.
+// more and containers were forgotten, it ends nothing and returns errNoRoom, startsForRoom times at most.
 func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeServiceClient, room bool) error {
 	list, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
@@ -53,9 +53,10 @@ func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeService
 		known[container.Id] = true
 	}
 	forgotten := c.forgotten(table, known)
-	if room && len(forgotten) > 0 && nearlyFull(c.Root) {
+	if room && len(forgotten) > 0 && nearlyFull(c.Root) && c.mayStartAgain() {
 		return fmt.Errorf("%w: the disk of %s is full: make room there, and containerd starts again by itself", errNoRoom, c.Root)
 	}
+	_ = os.Remove(c.startsFile())
 	for id, pid := range forgotten {
 		log.L.Warnf("ending container %s, whose state could not be read or written: the kubelet starts it again", id)
 		killTree(table, pid)
@@ -70,8 +71,8 @@ func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeService
 	return c.removeNamespaces(ctx, client, list.Items)
 }
 
-// forgotten returns the CRI plugin's containers that run and that it does not know, sandboxes among them, with the process that runc wrote into
-// their bundles. Containers that people make with other clients have no annotation of CRI.
+// forgotten returns the CRI plugin's containers that run and that it does not know, pause containers among them, with the process that runc wrote
+// into their bundles. Containers that people make with other clients have no annotation of CRI.
 func (c Containerd) forgotten(table []process.Process, known map[string]bool) map[string]int {
 	out, running := map[string]int{}, map[int]process.Process{}
 	for _, p := range table {

@@ -3,6 +3,7 @@ package containerd
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -28,11 +29,23 @@ func (c Containerd) awaitRoom(ctx context.Context) bool {
 	return true
 }
 
+// startsForRoom is how many starts in a row end for want of room, so that the next one finds what they have forgotten. On a disk that is full at times the next one would end for ever, and with
+// it DNS and what makes room, and a coracle without a front that has seen it work gives up after the third failure.
+const startsForRoom = 2
+
+// mayStartAgain counts the starts in a row that end for want of room, since the machine booted.
+func (c Containerd) mayStartAgain() bool {
+	starts, err := os.ReadFile(c.startsFile())
+	return (err == nil || errors.Is(err, fs.ErrNotExist)) && len(starts) < startsForRoom && os.WriteFile(c.startsFile(), append(starts, '.'), 0o600) == nil
+}
+
+func (c Containerd) startsFile() string { return filepath.Join(c.State, "starts-for-room") }
+
 // nearlyFull reports whether there may be no room at one moment although there is at another: etcd on the same disk takes 64 MiB for the next
 // segment of its log when it starts, and gives them back when it ends. ext4 counts 16 MiB as free that nobody gets.
 func nearlyFull(dir string) bool {
 	var s unix.Statfs_t
-	return unix.Statfs(dir, &s) == nil && s.Bfree*uint64(s.Bsize) < 96<<20
+	return unix.Statfs(dir, &s) == nil && (s.Bfree*uint64(s.Bsize) < 96<<20 || s.Files > 0 && s.Ffree < 1000)
 }
 
 // full reports whether a file system has no room for the state of some containers. Only a write tells: the blocks that statfs calls free are in

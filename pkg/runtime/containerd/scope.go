@@ -57,23 +57,39 @@ func (c Containerd) keepShimsInScope(ctx context.Context) {
 		case <-retry:
 			candidates, err = process.All("/proc")
 		case e := <-created:
-			candidates, err = parentOf(e.Event)
+			candidates, err = keeperOf(e.Event)
 		}
 	}
 }
 
-// parentOf returns the process that keeps a task which was created, the shim.
-func parentOf(event typeurl.Any) ([]process.Process, error) {
+// keeperOf returns the process that keeps a task which was created, the shim: it is the parent of a container's first process, and the process
+// of a sandbox's thread (see package pauseless).
+func keeperOf(event typeurl.Any) ([]process.Process, error) {
 	var task events.TaskCreate
 	if err := typeurl.UnmarshalTo(event, &task); err != nil {
 		return nil, fmt.Errorf("reading an event of containerd: %w", err)
 	}
-	first, err := process.Find(int(task.Pid))
-	shim, errShim := process.Read(filepath.Join("/proc", strconv.Itoa(first.Parent)))
+	field := "PPid"
+	if id, err := statusField(int(task.Pid), "Tgid"); err == nil && id != int(task.Pid) {
+		field = "Tgid"
+	}
+	pid, err := statusField(int(task.Pid), field)
+	shim, errShim := process.Read(filepath.Join("/proc", strconv.Itoa(pid)))
 	if err != nil || errShim != nil {
 		return nil, nil // it has ended
 	}
 	return []process.Process{shim}, nil
+}
+
+// statusField returns a number from the status of a process or a thread, see proc_pid_status(5).
+func statusField(id int, name string) (int, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", id))
+	if err != nil {
+		return 0, err
+	}
+	_, value, _ := strings.Cut(string(data), "\n"+name+":")
+	value, _, _ = strings.Cut(value, "\n")
+	return strconv.Atoi(strings.TrimSpace(value))
 }
 
 // outsideScope returns the PIDs of those of the processes that are shims and not in the scope.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -49,25 +50,45 @@ func TestOutsideScope(t *testing.T) {
 	}
 }
 
-// TestParentOf reads containerd's event: the shim is the parent of the task's first process.
-func TestParentOf(t *testing.T) {
+// TestKeeperOf reads containerd's event: the shim is the parent of the task's first process, or has the task's thread.
+func TestKeeperOf(t *testing.T) {
 	event, err := typeurl.MarshalAny(&events.TaskCreate{ContainerID: "a", Pid: uint32(os.Getpid())})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := parentOf(event); err != nil || len(got) != 1 || got[0].PID != os.Getppid() || len(got[0].Args) == 0 {
+	if got, err := keeperOf(event); err != nil || len(got) != 1 || got[0].PID != os.Getppid() || len(got[0].Args) == 0 {
 		t.Errorf("%+v, %v", got, err)
+	}
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := 0
+	for _, thread := range threads {
+		tid, _ := strconv.Atoi(thread.Name())
+		if tid == os.Getpid() {
+			continue
+		}
+		if event, err = typeurl.MarshalAny(&events.TaskCreate{ContainerID: "a", Pid: uint32(tid)}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := keeperOf(event); err == nil && len(got) == 1 && got[0].PID == os.Getpid() {
+			others++ // or it has just ended
+		}
+	}
+	if others == 0 {
+		t.Errorf("of none of %d threads", len(threads))
 	}
 	if event, err = typeurl.MarshalAny(&events.TaskCreate{Pid: 1 << 30}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := parentOf(event); err != nil || len(got) != 0 {
+	if got, err := keeperOf(event); err != nil || len(got) != 0 {
 		t.Errorf("of a process that has ended: %+v, %v", got, err)
 	}
 	if event, err = typeurl.MarshalAny(&events.TaskExit{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parentOf(event); err == nil {
+	if _, err := keeperOf(event); err == nil {
 		t.Error("another event is understood")
 	}
 }
