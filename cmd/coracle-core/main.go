@@ -9,6 +9,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/addons/helm"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	_ "github.com/coracle-dev/coracle/pkg/core/i18n" // before kubectl's packages
 	"github.com/coracle-dev/coracle/pkg/front/command"
 	"github.com/coracle-dev/coracle/pkg/network/coredns"
 )

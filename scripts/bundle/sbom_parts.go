@@ -51,7 +51,7 @@ func (s *sbom) module(m *debug.Module) string {
 	source := ""
 	for m.Replace != nil {
 		if m.Replace.Sum == "" {
-			source = "with the changes of scripts/bundle/overlay/runc.go"
+			source = "with the changes of scripts/bundle/overlay/patched.go"
 			break
 		}
 		m = m.Replace

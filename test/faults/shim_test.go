@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/runtime/sharedshims"
 	"github.com/coracle-dev/coracle/test/growth"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
@@ -21,7 +22,7 @@ func TestKilledShims(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
 	s := newSingle(t, hosts.Plan{Servers: 1, Images: true, ServerArgs: []string{"--pod-runtime=shared"}}, func(*hosts.Host) {})
-	s.replicas = 15
+	s.replicas = 3 * sharedshims.Capacity / 2
 	s.deploy("")
 	s.anew()
 	first := s.host.Figures()

@@ -153,7 +153,7 @@ func nodeTable() []setting {
 		{name: "drain-on-stop", kind: toggle, def: "false", field: aBool(func(c *Config) *bool { return &c.DrainOnStop }), group: groupRunning,
 			help: "Stop the pods too when coracle stops"},
 		{name: "pod-runtime", arg: "WORD", words: []string{string(ClassicShims), string(SharedShims)}, def: string(ClassicShims), group: groupRunning,
-			help: "classic: each pod has a containerd shim; shared (experimental): ten new pods at most share one"},
+			help: "classic: each pod has a containerd shim; shared (experimental): twenty new pods at most share one"},
 		{name: "log-level", kind: list, arg: "LEVEL", words: levels[:], def: "info", group: groupRunning,
 			help: "error, warn, info, debug or trace; per component as in info,kubelet=debug"},
 		{name: "log-format", arg: "FORMAT", words: []string{"text", "json"}, def: "text", group: groupRunning,

@@ -26,12 +26,11 @@ const (
 	gcIdle     = 25
 	gcBusy     = 100
 
-	// Under load, which is when two collections are less than busyBelow apart, the value is doubled each time. From then on it is halved after a
-	// review that has found at most few collections, and gcIdle after one that has found none. A full node's statistics of all pods, every 10 s, are
-	// load for a moment, and leave the value in between.
+	// Under load, which is when three collections are within busyBelow, the value is doubled each time. A full node's statistics of all pods, every
+	// 10 s, cause two. From then on it is halved after a review that has found at most few collections, and gcIdle after one that has found none.
 	busyBelow = time.Second
 	review    = 20 * time.Second
-	few       = 2
+	few       = 4
 
 	// startLasts is the time after which a start is taken for finished.
 	startLasts = 20 * time.Second
@@ -52,10 +51,10 @@ func startGC() {
 // is load.
 type collector struct {
 	mu      sync.Mutex
-	percent int       // GOGC
-	last    time.Time // when the last collection ended
-	recent  int       // collections since the last review
-	own     bool      // the next collection is the collector's own
+	percent int          // GOGC
+	last    [2]time.Time // when the last two collections ended, the older one first
+	recent  int          // collections since the last review
+	own     bool         // the next collection is the collector's own
 }
 
 func (c *collector) begin() {
@@ -69,7 +68,7 @@ func (c *collector) watch() {
 	runtime.SetFinalizer(&canary{}, func(*canary) { c.collected(time.Now()); c.watch() })
 }
 
-// collected raises GOGC if the last collection was a short time ago.
+// collected raises GOGC if the last but one collection was a short time ago.
 func (c *collector) collected(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,8 +77,8 @@ func (c *collector) collected(now time.Time) {
 		return
 	}
 	c.recent++
-	apart := now.Sub(c.last)
-	if c.last = now; apart >= busyBelow || c.percent == gcBusy {
+	within := now.Sub(c.last[0])
+	if c.last = [2]time.Time{c.last[1], now}; within >= busyBelow || c.percent == gcBusy {
 		return
 	}
 	if c.percent == gcIdle {

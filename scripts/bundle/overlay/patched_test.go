@@ -8,13 +8,14 @@ import (
 	"testing"
 )
 
-// TestWriteRunc: the sources are there also where nothing has downloaded the module before, as on a machine that builds for the first time.
-func TestWriteRunc(t *testing.T) {
+// TestWritePatched: the sources are there also where nothing has downloaded the module before, as on a machine that builds for the first time.
+func TestWritePatched(t *testing.T) {
+	runc := patches["runc"]
 	module, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	download := exec.Command("go", "mod", "download", runcModule)
+	download := exec.Command("go", "mod", "download", runc.module)
 	download.Dir = module
 	if out, err := download.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -27,10 +28,10 @@ func TestWriteRunc(t *testing.T) {
 	t.Setenv("GOMODCACHE", t.TempDir())
 	t.Setenv("GOFLAGS", "-modcacherw") // or the directory cannot be removed
 	out := t.TempDir()
-	if err := WriteRunc(module, out); err != nil {
+	if err := WritePatched("runc", module, out); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range runcChanges {
+	for _, c := range runc.changes {
 		if data, err := os.ReadFile(filepath.Join(out, "runc", c.file)); err != nil || !strings.Contains(string(data), c.new) {
 			t.Errorf("%s is not changed: %v", c.file, err)
 		}
@@ -47,5 +48,29 @@ func TestChange(t *testing.T) {
 		if _, err := c.apply([]byte(text)); err == nil || !strings.Contains(err.Error(), "a/b.go") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// TestFIFO runs the tests of the changed module, upstream's and ours.
+func TestFIFO(t *testing.T) {
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	if err := WritePatched("fifo", root, out); err != nil {
+		t.Fatal(err)
+	}
+	data, err := files.ReadFile("files/fifo/fifo_test.go.txt")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(out, "fifo", "coracle_test.go"), data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	test := exec.Command("go", "test", "-count=1", "-timeout=1m", "-modfile", filepath.Join(out, "go.mod"), patches["fifo"].module)
+	test.Dir = root
+	if out, err := test.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -1,0 +1,14 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/coracle-dev/coracle/pkg/core/i18n"
+)
+
+// TestTranslationsAreLate: no package of kubectl is initialized before i18n is.
+func TestTranslationsAreLate(t *testing.T) {
+	if i18n.Err != nil {
+		t.Error(i18n.Err)
+	}
+}
