@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/coracle-dev/coracle/pkg/core/i18n"
+	"github.com/coracle-dev/coracle/cmd/coracle-core/i18n"
 )
 
 // TestTranslationsAreLate: no package of kubectl is initialized before i18n is.
