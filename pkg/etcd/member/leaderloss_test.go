@@ -47,10 +47,15 @@ func TestWatchWaits(t *testing.T) {
 			t.Fatal("the last of three still has a leader")
 		}
 	}
-	c := client(t, e[0])
-	defer c.Close()
+	// Each watch has a client of its own: in one client the stream of a watch that has just ended may answer the next one with its error
+	// (client/v3/watch.go, closeSubstream).
+	watch := func(options ...clientv3.OpOption) clientv3.WatchResponse {
+		c := client(t, e[0])
+		defer c.Close()
+		return <-c.Watch(clientv3.WithRequireLeader(t.Context()), "a", options...)
+	}
 	began := time.Now()
-	answer := <-c.Watch(clientv3.WithRequireLeader(t.Context()), "a")
+	answer := watch()
 	heldFor(t, began, answer.Err())
 	var back sync.WaitGroup
 	defer back.Wait()
@@ -60,7 +65,7 @@ func TestWatchWaits(t *testing.T) {
 	})
 	for end := time.Now().Add(time.Minute); ; { // the other member may take longer than a watch waits
 		began = time.Now()
-		answer := <-c.Watch(clientv3.WithRequireLeader(t.Context()), "a", clientv3.WithRev(1))
+		answer := watch(clientv3.WithRev(1))
 		switch {
 		case answer.Err() != nil && time.Now().Before(end):
 			heldFor(t, began, answer.Err())
