@@ -19,7 +19,7 @@ var Err = i18n.SetLoadTranslationsFunc(func() error {
 	return i18n.LoadTranslations("kubectl", nil)
 })
 
-// isKubectl reports whether a program with these arguments is kubectl: by its name or its first argument.
+// isKubectl reports whether a program with these arguments is kubectl, by its name or its first argument, or completes its arguments.
 func isKubectl(args []string) bool {
-	return slices.ContainsFunc(args[:min(2, len(args))], func(arg string) bool { return filepath.Base(arg) == "kubectl" })
+	return slices.ContainsFunc(args[:min(3, len(args))], func(arg string) bool { return filepath.Base(arg) == "kubectl" })
 }

@@ -8,7 +8,7 @@ func TestIsKubectl(t *testing.T) {
 		want bool
 	}{
 		{nil, false}, {[]string{"kubectl"}, true}, {[]string{"/usr/bin/kubectl", "get"}, true}, {[]string{"coracle-core", "kubectl", "get"}, true},
-		{[]string{"/x/coracle-core", "node", "/run"}, false}, {[]string{"coracle-core", "support", "kubectl"}, false},
+		{[]string{"/x/coracle-core", "node", "/run"}, false}, {[]string{"coracle-core", "__complete", "kubectl", "g"}, true},
 	} {
 		if got := isKubectl(c.args); got != c.want {
 			t.Errorf("%q: %t", c.args, got)

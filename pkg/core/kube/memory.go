@@ -26,8 +26,9 @@ const (
 	gcIdle     = 25
 	gcBusy     = 100
 
-	// Under load, which is when three collections are within busyBelow, the value is doubled each time. A full node's statistics of all pods, every
-	// 10 s, cause two. From then on it is halved after a review that has found at most few collections, and gcIdle after one that has found none.
+	// Under load, which is when three collections are within busyBelow or ten within ten times that, the value is doubled each time. A full node's
+	// statistics of all pods, every 10 s, cause two. From then on it is halved after a review that has found at most few collections, and gcIdle after
+	// one that has found none.
 	busyBelow = time.Second
 	review    = 20 * time.Second
 	few       = 4
@@ -52,7 +53,7 @@ func startGC() {
 type collector struct {
 	mu      sync.Mutex
 	percent int          // GOGC
-	last    [2]time.Time // when the last two collections ended, the older one first
+	last    [9]time.Time // when the last nine collections ended, the newest first
 	recent  int          // collections since the last review
 	own     bool         // the next collection is the collector's own
 }
@@ -68,7 +69,7 @@ func (c *collector) watch() {
 	runtime.SetFinalizer(&canary{}, func(*canary) { c.collected(time.Now()); c.watch() })
 }
 
-// collected raises GOGC if the last but one collection was a short time ago.
+// collected raises GOGC if there is load.
 func (c *collector) collected(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,8 +78,10 @@ func (c *collector) collected(now time.Time) {
 		return
 	}
 	c.recent++
-	within := now.Sub(c.last[0])
-	if c.last = [2]time.Time{c.last[1], now}; within >= busyBelow || c.percent == gcBusy {
+	load := now.Sub(c.last[1]) < busyBelow || now.Sub(c.last[8]) < 10*busyBelow
+	copy(c.last[1:], c.last[:])
+	c.last[0] = now
+	if !load || c.percent == gcBusy {
 		return
 	}
 	if c.percent == gcIdle {

@@ -83,5 +83,10 @@ func TestCollector(t *testing.T) {
 		want(gcIdle, "long after the load")
 		collect(1, time.Minute)
 		want(gcIdle, "a collection after a long time")
+		collect(30, busyBelow*12/10)
+		want(gcIdle, "a collection every 1.2 seconds")
+		time.Sleep(time.Minute)
+		collect(10, busyBelow*9/10)
+		want(2*gcIdle, "ten, with 0.9 seconds between them")
 	})
 }
