@@ -165,6 +165,19 @@ func TestAPIThatDoesNotAnswerIsAReason(t *testing.T) {
 	}
 }
 
+// TestPatienceWithAPI: a busy machine is not called degraded, and one that is already is not waited for.
+func TestPatienceWithAPI(t *testing.T) {
+	for health, want := range map[Health]time.Duration{Ready: nodeTimeout, Starting: shortTimeout, Degraded: shortTimeout} {
+		r := Report{Health: health, Processes: make([]Process, 1)}
+		r.addNode(t.Context(), func(ctx context.Context) (*Node, error) {
+			if end, ok := ctx.Deadline(); !ok || time.Until(end) > want || time.Until(end) < want-shortTimeout/2 {
+				t.Errorf("%s: the API has until %s, not %s", health, end, want)
+			}
+			return goodNode, nil
+		})
+	}
+}
+
 // TestReasonsDoNotHeal: only what is ready can be degraded.
 func TestReasonsDoNotHeal(t *testing.T) {
 	for _, health := range []Health{Starting, Stopped} {

@@ -29,8 +29,9 @@ func (c Containerd) awaitRoom(ctx context.Context) bool {
 	return true
 }
 
-// startsForRoom is how many starts in a row end for want of room, so that the next one finds what they have forgotten. On a disk that is full at times the next one would end for ever, and with
-// it DNS and what makes room, and a coracle without a front that has seen it work gives up after the third failure.
+// startsForRoom is how many starts in a row end for want of room. Each of them leaves the next one to find the containers that it has forgotten.
+// Without a limit a disk that is full at times would keep the node from starting, and with it the kubelet, which makes room; and the front gives
+// up after three failures if the node was never ready.
 const startsForRoom = 2
 
 // mayStartAgain counts the starts in a row that end for want of room, since the machine booted.

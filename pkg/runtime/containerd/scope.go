@@ -69,27 +69,25 @@ func keeperOf(event typeurl.Any) ([]process.Process, error) {
 	if err := typeurl.UnmarshalTo(event, &task); err != nil {
 		return nil, fmt.Errorf("reading an event of containerd: %w", err)
 	}
-	field := "PPid"
-	if id, err := statusField(int(task.Pid), "Tgid"); err == nil && id != int(task.Pid) {
-		field = "Tgid"
+	first, err := process.Find(int(task.Pid))
+	keeper := threadGroup(first.PID)
+	if keeper == first.PID {
+		keeper = first.Parent
 	}
-	pid, err := statusField(int(task.Pid), field)
-	shim, errShim := process.Read(filepath.Join("/proc", strconv.Itoa(pid)))
+	shim, errShim := process.Read(filepath.Join("/proc", strconv.Itoa(keeper)))
 	if err != nil || errShim != nil {
 		return nil, nil // it has ended
 	}
 	return []process.Process{shim}, nil
 }
 
-// statusField returns a number from the status of a process or a thread, see proc_pid_status(5).
-func statusField(id int, name string) (int, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", id))
-	if err != nil {
-		return 0, err
-	}
-	_, value, _ := strings.Cut(string(data), "\n"+name+":")
-	value, _, _ = strings.Cut(value, "\n")
-	return strconv.Atoi(strings.TrimSpace(value))
+// threadGroup returns the PID of the process that has a thread, see proc_pid_status(5), or 0 if the thread has ended.
+func threadGroup(tid int) int {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	_, text, _ := strings.Cut(string(status), "\nTgid:")
+	text, _, _ = strings.Cut(text, "\n")
+	pid, _ := strconv.Atoi(strings.TrimSpace(text))
+	return pid
 }
 
 // outsideScope returns the PIDs of those of the processes that are shims and not in the scope.
