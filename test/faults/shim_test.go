@@ -47,7 +47,8 @@ func TestKilledShims(t *testing.T) {
 			sub.Errorf("%d pods ran again after %s", hit, took)
 		}
 		sub.Logf("%d pods ran again after %s", hit, took)
-		s.anew() // the kubelet keeps the last ended container of each pod, with its log and sandbox
+		s.anew() // the kubelet keeps the last ended container of each pod, with its log
+		s.removeEnded()
 		s.await("nothing is left over", func() error {
 			if grown := growth.Grown(first, s.host.Figures()); len(grown) > 0 {
 				return fmt.Errorf("grown: %s", strings.Join(grown, "; "))
@@ -63,6 +64,14 @@ func (s *single) anew() {
 	s.well()
 	s.host.Coracle("kubectl", "delete", "pods", "--all", "--wait=true")
 	s.well()
+}
+
+// removeEnded removes sandboxes that have ended, as the kubelet does every minute.
+func (s *single) removeEnded() {
+	s.t.Helper()
+	if ended := strings.Fields(s.host.Coracle("crictl", "pods", "-q", "--state", "NotReady")); len(ended) > 0 {
+		s.host.Coracle(append([]string{"crictl", "rmp"}, ended...)...)
+	}
 }
 
 // shims are the processes of shared shims.

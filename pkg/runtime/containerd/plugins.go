@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/plugin/registry"
 
 	"github.com/coracle-dev/coracle/pkg/runtime/sharedshims"
+	"github.com/coracle-dev/coracle/pkg/runtime/taskstats"
 )
 
 const (
@@ -47,7 +48,8 @@ func (c Containerd) hook(p *puller) {
 	}
 }
 
-// shareShims lets pods share shims from now on if that is wanted, and in any case finds those that are shared since an earlier start.
+// shareShims lets pods share shims from now on if that is wanted, and in any case finds those that are shared since an earlier start. No shim is asked for
+// statistics.
 func (c Containerd) shareShims(ic *plugin.InitContext, instance any, err error) (any, error) {
 	if err != nil {
 		return nil, err
@@ -56,13 +58,18 @@ func (c Containerd) shareShims(ic *plugin.InitContext, instance any, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if again, ok := instance.(*sharedshims.Runtime); ok { // another start in the same process
-		instance = again.TaskManager
+	if again, ok := instance.(*taskstats.Runtime); ok { // another start in the same process
+		instance = again.TaskManager.(*sharedshims.Runtime).TaskManager
 	}
 	tasks, ok := instance.(sharedshims.TaskManager)
 	if !ok {
 		return nil, fmt.Errorf("containerd's plugin %s is a %T", runtimePlugin, instance)
 	}
+	store := metadata.NewContainerStore(db.(*metadata.DB))
 	shims := sharedshims.Shims{Program: c.Shim, Dir: c.ShimSocket, Socket: c.Socket}
-	return sharedshims.New(tasks, shims, metadata.NewContainerStore(db.(*metadata.DB)), c.bundles(), c.SharedShims)
+	shared, err := sharedshims.New(tasks, shims, store, c.bundles(), c.SharedShims)
+	if err != nil {
+		return nil, err
+	}
+	return taskstats.New(shared, store), nil
 }

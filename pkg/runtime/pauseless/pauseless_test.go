@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,7 +158,7 @@ const portStart = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 
 func TestStart(t *testing.T) {
 	cgroupRoot = t.TempDir()
-	if err := os.MkdirAll(filepath.Join(cgroupRoot, "memory/kubepods/pod1"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(cgroupRoot, "cpu/kubepods/pod1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	netns := network(t)
@@ -194,7 +195,7 @@ func TestStart(t *testing.T) {
 	if after, _ := os.ReadFile(portStart); string(after) != string(before) {
 		t.Errorf("the host's sysctl is %q, it was %q", after, before)
 	}
-	box := filepath.Join(cgroupRoot, "memory/kubepods/pod1/box")
+	box := filepath.Join(cgroupRoot, "cpu/kubepods/pod1/box")
 	if _, err := os.Stat(box); err != nil {
 		t.Error(err)
 	}
@@ -221,18 +222,25 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
+// TestCgroups: a sandbox has a cgroup where the pod has one, and in only one of the hierarchies of cgroup v1.
 func TestCgroups(t *testing.T) {
 	cgroupRoot = t.TempDir()
-	slice := "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podab_c.slice"
-	if err := os.MkdirAll(filepath.Join(cgroupRoot, slice), 0o755); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podab_c.slice", "cpu/kubepods/podab_c", "memory/kubepods/podab_c"} {
+		if err := os.MkdirAll(filepath.Join(cgroupRoot, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
-	want := filepath.Join(cgroupRoot, slice, "cri-containerd-0123.scope")
-	if dirs := cgroupsOf("kubepods-burstable-podab_c.slice:cri-containerd:0123"); len(dirs) != 1 || dirs[0] != want {
-		t.Errorf("the cgroups are %v, want %s", dirs, want)
-	}
-	if dirs := cgroupsOf("/kubepods/nothing/0123"); len(dirs) != 0 {
-		t.Errorf("the cgroups are %v without one of the pod", dirs)
+	for specified, want := range map[string][]string{
+		"kubepods-burstable-podab_c.slice:cri-containerd:0123": {
+			filepath.Join(cgroupRoot, "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podab_c.slice/cri-containerd-0123.scope"),
+		},
+		"/kubepods/podab_c/0123": {filepath.Join(cgroupRoot, "cpu/kubepods/podab_c/0123")},
+		"/kubepods/nothing/0123": nil,
+		"":                       nil,
+	} {
+		if dirs := cgroupsOf(specified); !slices.Equal(dirs, want) {
+			t.Errorf("the cgroups of %q are %v, want %v", specified, dirs, want)
+		}
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/runtime/cgroups"
 )
 
 // Sandbox is a thread with the namespaces of a pod.
@@ -115,22 +117,20 @@ func join(path string) error {
 	return nil
 }
 
-// cgroupRoot is where the hierarchy of cgroup v2, or those of v1, are mounted.
-var cgroupRoot = "/sys/fs/cgroup"
+// cgroupRoot is where the hierarchies of cgroups are mounted.
+var cgroupRoot = cgroups.Root
 
-// cgroupsOf returns the directories of a cgroup in each hierarchy that has that of the pod.
-func cgroupsOf(cgroupsPath string) (dirs []string) {
-	path := cgroupsPath
-	if name := strings.Split(cgroupsPath, ":"); len(name) == 3 { // of systemd: slice, prefix and id
-		path = filepath.Join(expand(name[0]), name[1]+"-"+name[2]+".scope")
-	}
-	if !filepath.IsAbs(path) {
+// cgroupsOf returns the directory of a sandbox's cgroup, if the pod has one: in the hierarchy of cgroup v2, or in one of v1, because cadvisor reads all files
+// of each that it finds.
+func cgroupsOf(specified string) (dirs []string) {
+	path := cgroups.Path(specified)
+	if path == "" {
 		return nil
 	}
-	for _, hierarchy := range []string{".", "*"} {
-		parents, _ := filepath.Glob(filepath.Join(cgroupRoot, hierarchy, filepath.Dir(path))) // its error is one of the pattern
-		for _, parent := range parents {
-			dirs = append(dirs, filepath.Join(parent, filepath.Base(path)))
+	for _, hierarchy := range []string{".", "cpu"} {
+		dir := filepath.Join(cgroupRoot, hierarchy, path)
+		if _, err := os.Stat(filepath.Dir(dir)); err == nil {
+			dirs = append(dirs, dir)
 		}
 	}
 	return dirs
@@ -139,7 +139,7 @@ func cgroupsOf(cgroupsPath string) (dirs []string) {
 // makeCgroups makes the cgroup of a sandbox.
 func makeCgroups(cgroupsPath string) error {
 	for _, dir := range cgroupsOf(cgroupsPath) {
-		if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) { // one hierarchy can have several names
+		if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
 			return fmt.Errorf("a cgroup for the pod's sandbox: %w", err)
 		}
 	}
@@ -151,15 +151,4 @@ func Clean(cgroupsPath string) {
 	for _, dir := range cgroupsOf(cgroupsPath) {
 		_ = unix.Rmdir(dir) // what is left is removed by the kubelet with the pod's cgroup
 	}
-}
-
-// expand returns the path of a slice of systemd: a-b.slice is /a.slice/a-b.slice.
-func expand(slice string) (path string) {
-	name := strings.TrimSuffix(slice, ".slice")
-	for i, char := range name + "-" {
-		if char == '-' {
-			path += "/" + name[:i] + ".slice"
-		}
-	}
-	return path
 }

@@ -1,0 +1,64 @@
+// Package cgroups finds control groups by the path that a container's specification names, and reads what the kernel counts in them.
+package cgroups
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/cgroups/v3"
+	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/containerd/cgroups/v3/cgroup2"
+)
+
+// Root is where the hierarchy of cgroup v2, or those of v1, are mounted.
+const Root = "/sys/fs/cgroup"
+
+// Path returns the path of a control group in its hierarchy, given as in a container's specification: a path, or SLICE:PREFIX:NAME of systemd.
+// It is empty for what is neither.
+func Path(specified string) string {
+	if name := strings.Split(specified, ":"); len(name) == 3 {
+		return filepath.Join(expand(name[0]), name[1]+"-"+name[2]+".scope")
+	}
+	if !filepath.IsAbs(specified) {
+		return ""
+	}
+	return filepath.Clean(specified)
+}
+
+// expand returns the path of a slice of systemd: a-b.slice is /a.slice/a-b.slice.
+func expand(slice string) (path string) {
+	name := strings.TrimSuffix(slice, ".slice")
+	for i, char := range name + "-" {
+		if char == '-' {
+			path += "/" + name[:i] + ".slice"
+		}
+	}
+	return path
+}
+
+// Reader returns a function that reads the statistics of the control group with a path, as *stats.Metrics of package cgroup1 or cgroup2. It
+// reads processor, memory, processes and, with v2, input and output.
+func Reader(path string) (read func() (any, error), err error) {
+	if cgroups.Mode() == cgroups.Unified {
+		group, err := cgroup2.Load(path, cgroup2.WithMountpoint(Root))
+		if err != nil {
+			return nil, err
+		}
+		return func() (any, error) {
+			return group.StatFiltered(cgroup2.StatPids | cgroup2.StatCPU | cgroup2.StatMemory | cgroup2.StatMemoryEvents | cgroup2.StatIO)
+		}, nil
+	}
+	group, err := cgroup1.Load(cgroup1.StaticPath(path), cgroup1.WithHierarchy(v1))
+	if err != nil {
+		return nil, err
+	}
+	return func() (any, error) { return group.Stat(cgroup1.IgnoreNotExist) }, nil
+}
+
+func v1() ([]cgroup1.Subsystem, error) {
+	return []cgroup1.Subsystem{
+		cgroup1.NewCpuacct(Root),
+		cgroup1.NewMemory(Root, cgroup1.IgnoreModules("kmem", "kmem.tcp"), cgroup1.OptionalSwap()),
+		cgroup1.NewPids(Root),
+	}, nil
+}
