@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/test/growth"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
@@ -18,16 +19,23 @@ type shape struct {
 }
 
 var shapes = map[string]shape{
-	"plain": {}, "net-sysctl": {}, "ipc-sysctl": {pause: true}, "shared-pid": {pause: true}, "host-pid": {host: "pid"}, "host-all": {host: "ipc net pid uts"},
+	"plain": {}, "sidecar": {}, "net-sysctl": {}, "ipc-sysctl": {pause: true}, "shared-pid": {pause: true}, "own-users": {pause: true},
+	"host-pid": {host: "pid"}, "host-all": {host: "ipc net pid uts"},
 }
 
-// TestSharedShims runs pods that share namespaces in each way with --pod-runtime=shared, where threads hold most of them: no pod gets a
-// namespace of the host's or of another pod's, the node finds all of them after it was killed, and nothing is left of them.
-func TestSharedShims(t *testing.T) {
+// TestShapesOfPods runs pods that share namespaces in each way. With --pod-runtime=shared threads hold most of them: no pod gets a namespace of the host's or of
+// another pod's, the node finds all of them after it was killed, and nothing is left of them.
+func TestShapesOfPods(t *testing.T) {
+	for _, runtime := range []config.PodRuntime{config.SharedShims, config.ClassicShims} {
+		t.Run(string(runtime), func(t *testing.T) { shapesOfPods(t, runtime) })
+	}
+}
+
+func shapesOfPods(t *testing.T, runtime config.PodRuntime) {
 	slots.Take(t)
 	h := newFreshHost(t, "solo")
 	h.CopyImages()
-	h.Start("--pod-runtime=shared")
+	h.Start("--pod-runtime=" + string(runtime))
 	waitReady(t, h)
 	h.Run("mkdir", "-p", "/var/lib/coracle/node/cni") // of the first pod
 	before := h.Figures()
@@ -36,7 +44,7 @@ func TestSharedShims(t *testing.T) {
 	owner := map[string]string{} // of each namespace, for all but the host's
 	pauses := 0
 	for name, shape := range shapes {
-		if shape.pause {
+		if shape.pause || runtime == config.ClassicShims {
 			pauses++
 		}
 		for _, kind := range []string{"ipc", "net", "pid", "uts"} {
@@ -60,6 +68,16 @@ func TestSharedShims(t *testing.T) {
 	if n := strings.Count(h.Run("pgrep", "-x", "pause"), "\n"); n != pauses {
 		t.Errorf("%d pause containers run, not %d", n, pauses)
 	}
+	shims, wanted := strings.Count(h.Run("pgrep", "-f", "containerd-shim-runc-v2.* -id"), "\n"), 1
+	if runtime == config.ClassicShims {
+		wanted = len(shapes)
+	}
+	if shims != wanted {
+		t.Errorf("%d shims run, not %d", shims, wanted)
+	}
+	if users := strings.Fields(h.Kubectl("exec", "own-users", "--", "cat", "/proc/self/uid_map")); len(users) != 3 || users[1] == "0" {
+		t.Errorf("the users of the pod that has its own are %v", users)
+	}
 	for pod, want := range map[string]string{"net-sysctl": "net.ipv4.tcp_keepalive_time = 77", "ipc-sysctl": "kernel.shm_rmid_forced = 1"} {
 		name, _, _ := strings.Cut(want, " ")
 		if got := strings.TrimSpace(h.Kubectl("exec", pod, "--", "sysctl", name)); got != want {
@@ -69,6 +87,22 @@ func TestSharedShims(t *testing.T) {
 	if out := h.Kubectl("exec", "shared-pid", "-c", "main", "--", "ps"); !strings.Contains(out, "sleep 3601") || strings.Contains(out, "coracle-core") {
 		t.Errorf("processes of the pod that shares them: %s", out)
 	}
+	h.Kubectl("debug", "plain", "--image=coracle.test/busybox:1", "--target=main", "--container=debugger", "--", "sleep", "3603")
+	hosts.Eventually(t, time.Minute, func() error {
+		out, err := h.TryCoracle("kubectl", "exec", "plain", "-c", "debugger", "--", "ps")
+		if err == nil && (!strings.Contains(out, "sleep 3600") || strings.Contains(out, "coracle-core")) {
+			err = fmt.Errorf("the debugger of a container sees these processes: %s", out)
+		}
+		return err
+	})
+	h.Apply(manifest(t, "bad-sysctl.yaml"))
+	hosts.Eventually(t, time.Minute, func() error {
+		out, err := h.TryCoracle("kubectl", "get", "events", "--field-selector=involvedObject.name=bad-sysctl,reason=FailedCreatePodSandBox")
+		if err == nil && !strings.Contains(out, "tcp_keepalive_time") {
+			err = fmt.Errorf("events of a pod with a bad sysctl: %s", out)
+		}
+		return err
+	})
 	if host, err := h.Try("sysctl", "-n", "net.ipv4.tcp_keepalive_time"); err != nil || host == "77\n" {
 		t.Errorf("the host's sysctl is %s, %v", host, err)
 	}
@@ -92,7 +126,7 @@ func TestSharedShims(t *testing.T) {
 		if grown := growth.Grown(before, after); len(grown) > 0 {
 			return fmt.Errorf("grown: %s", strings.Join(grown, "; "))
 		}
-		if out, err := h.Try("pgrep", "-f", "containerd-shim-runc-v2.* -id=shared-"); err == nil {
+		if out, err := h.Try("pgrep", "-f", "containerd-shim-runc-v2.* -id"); err == nil {
 			return fmt.Errorf("shims are left: %s", out)
 		}
 		return nil

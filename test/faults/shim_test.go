@@ -48,8 +48,8 @@ func TestKilledShims(t *testing.T) {
 		}
 		sub.Logf("%d pods ran again after %s", hit, took)
 		s.anew() // the kubelet keeps the last ended container of each pod, with its log
-		s.removeEnded()
 		s.await("nothing is left over", func() error {
+			s.removeEnded()
 			if grown := growth.Grown(first, s.host.Figures()); len(grown) > 0 {
 				return fmt.Errorf("grown: %s", strings.Join(grown, "; "))
 			}
