@@ -26,13 +26,17 @@ var shapes = map[string]shape{
 // TestShapesOfPods runs pods that share namespaces in each way. With --pod-runtime=shared threads hold most of them: no pod gets a namespace of the host's or of
 // another pod's, the node finds all of them after it was killed, and nothing is left of them.
 func TestShapesOfPods(t *testing.T) {
+	t.Parallel()
 	for _, runtime := range []config.PodRuntime{config.SharedShims, config.ClassicShims} {
-		t.Run(string(runtime), func(t *testing.T) { shapesOfPods(t, runtime) })
+		t.Run(string(runtime), func(t *testing.T) {
+			slots.Take(t)
+			shapesOfPods(t, runtime)
+		})
 	}
 }
 
 func shapesOfPods(t *testing.T, runtime config.PodRuntime) {
-	slots.Take(t)
+	t.Helper()
 	h := newFreshHost(t, "solo")
 	h.CopyImages()
 	h.Start("--pod-runtime=" + string(runtime))
