@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -66,10 +67,21 @@ func (s *single) anew() {
 	s.well()
 }
 
-// removeEnded removes sandboxes that have ended, as the kubelet does every minute. It fails for one that the kubelet is removing.
+// removeEnded removes ended sandboxes without containers, as the kubelet does every minute. It fails for one that the kubelet is removing. Containers are removed by
+// the kubelet at once, with their logs.
 func (s *single) removeEnded() {
 	s.t.Helper()
-	if ended := strings.Fields(s.host.Coracle("crictl", "pods", "-q", "--state", "NotReady")); len(ended) > 0 {
+	var all struct {
+		Containers []struct{ PodSandboxID string }
+	}
+	if err := json.Unmarshal([]byte(s.host.Coracle("crictl", "ps", "--all", "-o", "json")), &all); err != nil {
+		s.t.Fatal(err)
+	}
+	ended := strings.Fields(s.host.Coracle("crictl", "pods", "-q", "--state", "NotReady"))
+	for _, c := range all.Containers {
+		ended = slices.DeleteFunc(ended, func(id string) bool { return id == c.PodSandboxID })
+	}
+	if len(ended) > 0 {
 		_, _ = s.host.TryCoracle(append([]string{"crictl", "rmp"}, ended...)...)
 	}
 }
