@@ -48,6 +48,9 @@ func TestKilledShims(t *testing.T) {
 			sub.Errorf("%d pods ran again after %s", hit, took)
 		}
 		sub.Logf("%d pods ran again after %s", hit, took)
+		if n := s.Running(s.host).Restarts(); n > 0 {
+			sub.Errorf("child processes were restarted %d times", n)
+		}
 		s.anew() // the kubelet keeps the last ended container of each pod, with its log
 		s.await("nothing is left over", func() error {
 			s.removeEnded()
