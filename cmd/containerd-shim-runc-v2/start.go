@@ -1,7 +1,9 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -10,50 +12,76 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
-// patience is how long the first process of a container may take until it waits for its start, once runc has created it: most often it does already.
-const patience = time.Second
-
-// startFIFO returns the FIFO at which the first process of a container waits for "runc start", if command is that and runc is coracle's own, which is beside
-// the shim. Other programs may do more.
-func startFIFO(command *exec.Cmd) string {
+// createdDir returns runc's directory of the container that command, "runc start", starts; it is empty for other commands, and for other programs than the runc beside
+// the shim, which is of the same release: they may do more.
+func createdDir(command *exec.Cmd) string {
 	args := command.Args
 	root := slices.Index(args, "--root") + 1
-	if root == 0 || root+2 >= len(args) || args[len(args)-2] != "start" || command.Path != filepath.Join(filepath.Dir(os.Args[0]), "runc") {
+	if root == 0 || root+2 >= len(args) || args[len(args)-2] != "start" {
 		return ""
 	}
-	return filepath.Join(args[root], args[len(args)-1], "exec.fifo")
+	shim, err := os.Executable()
+	program, notFound := filepath.EvalSymlinks(command.Path)
+	if err != nil || notFound != nil || program != filepath.Join(filepath.Dir(shim), "runc") {
+		return ""
+	}
+	return filepath.Join(args[root], args[len(args)-1])
 }
 
-// release lets the first process of a container go on, as runc does (Container.Exec of its libcontainer): the process waits until somebody reads what it
-// writes into the FIFO, and a container without one has started. An execution of runc for that takes longer than all else in a start.
+// startLimit is how long the first process of a container may take until it waits for its start, once runc has created it. Most often it does already; the kubelet
+// waits for two minutes.
+const startLimit = time.Minute
+
+// errNotCreated means that a container cannot be started. runc finds out why.
+var errNotCreated = errors.New("the container is not created")
+
+// start lets the first process of a container go on, as "runc start" does (Container.Exec of its libcontainer): the process waits at a FIFO until somebody reads what
+// it writes there, and runc takes a container without the FIFO for started. An execution of runc for that takes longer than all else in a start.
 //
-// If it returns false, runc finds out why. Until then the caller keeps reader, if there is one, open: the kernel kills a process that writes into a FIFO nobody
-// reads any more.
-func release(fifo string, patience time.Duration) (released bool, reader *os.File) {
+// It does not leave a process that may still come to runc: that would wait for ever if the process came in between.
+func start(dir string, limit time.Duration) error {
+	fifo := filepath.Join(dir, "exec.fifo")
 	fd, err := unix.Open(fifo, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false, nil
+		return errNotCreated
 	}
-	reader = os.NewFile(uintptr(fd), fifo)
-	until := time.Now().Add(patience)
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(max(0, time.Until(until).Milliseconds())))
-		if errors.Is(err, unix.EINTR) {
-			continue
+	defer unix.Close(fd)
+	for until := time.Now().Add(limit); ; {
+		lives := firstProcessLives(dir) // before the FIFO is looked at, so that nothing comes later from one that has ended
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
+		switch {
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return fmt.Errorf("waiting for the container's first process: %w", err)
+		case n == 1:
+			if n, err := unix.Read(fd, make([]byte, 1)); n != 1 {
+				return fmt.Errorf("the container's first process has closed %s without a word: %v", fifo, err)
+			}
+			if err := os.Remove(fifo); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			return nil
+		case !lives:
+			return errNotCreated
+		case time.Now().After(until):
+			return fmt.Errorf("the container's first process has not come to its start within %s", limit)
 		}
-		if n != 1 || err != nil {
-			return false, reader
-		}
-		break
 	}
-	if n, err := unix.Read(fd, make([]byte, 1)); n != 1 || err != nil {
-		return false, reader
+}
+
+// firstProcessLives reports whether the first process of a container with runc's directory dir runs.
+func firstProcessLives(dir string) bool {
+	var state struct {
+		PID     int    `json:"init_process_pid"`
+		Started uint64 `json:"init_process_start"`
 	}
-	if err := os.Remove(fifo); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, reader
+	data, err := os.ReadFile(filepath.Join(dir, "state.json"))
+	if err != nil || json.Unmarshal(data, &state) != nil {
+		return false
 	}
-	_ = reader.Close()
-	return true, nil
+	p, err := process.Find(state.PID)
+	return err == nil && !p.Ended() && p.Started == state.Started
 }

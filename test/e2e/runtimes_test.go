@@ -75,9 +75,13 @@ func TestOtherRuntimes(t *testing.T) {
 		if got := strings.TrimSpace(h.Run("readlink", fmt.Sprintf("/proc/%d/ns/net", pid))); got != network {
 			t.Errorf("the plugin's pid %d of the pod %s leads to %s, not %s", pid, pod, got, network)
 		}
-		if out := h.Kubectl("logs", pod); out != pod+"\n" {
-			t.Errorf("the log of %s is %q", pod, out)
-		}
+		hosts.Eventually(t, 10*time.Second, func() error {
+			out, err := h.TryCoracle("kubectl", "logs", pod)
+			if err == nil && out != pod+"\n" {
+				err = fmt.Errorf("the log of %s is %q", pod, out)
+			}
+			return err
+		})
 		id := strings.TrimSpace(h.Coracle("crictl", "ps", "-q", "--label=io.kubernetes.pod.name="+pod))
 		var answer struct {
 			Stats []struct {

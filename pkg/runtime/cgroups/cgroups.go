@@ -2,6 +2,7 @@
 package cgroups
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -36,10 +37,13 @@ func expand(slice string) (path string) {
 	return path
 }
 
-// Reader returns a function that reads the statistics of the control group with a path, as *stats.Metrics of package cgroup1 or cgroup2. It
-// reads processor, memory, processes and, with v2, input and output.
+// Reader returns a function that reads the statistics of the control group with a path, as *stats.Metrics of package cgroup1 or cgroup2: processor, memory, processes
+// and, with v2, input and output. It is an error if the control group is missing in a hierarchy, as while a container is created.
 func Reader(path string) (read func() (any, error), err error) {
 	if cgroups.Mode() == cgroups.Unified {
+		if _, err := os.Stat(filepath.Join(Root, path)); err != nil {
+			return nil, err
+		}
 		group, err := cgroup2.Load(path, cgroup2.WithMountpoint(Root))
 		if err != nil {
 			return nil, err
@@ -48,15 +52,32 @@ func Reader(path string) (read func() (any, error), err error) {
 			return group.StatFiltered(cgroup2.StatPids | cgroup2.StatCPU | cgroup2.StatMemory | cgroup2.StatMemoryEvents | cgroup2.StatIO)
 		}, nil
 	}
+	hierarchies, _ := v1()
+	for _, h := range hierarchies {
+		hierarchy := filepath.Join(Root, string(h.Name()))
+		if _, err := os.Stat(hierarchy); err != nil {
+			continue // the kernel has none
+		}
+		if _, err := os.Stat(filepath.Join(hierarchy, path)); err != nil {
+			return nil, err
+		}
+	}
 	group, err := cgroup1.Load(cgroup1.StaticPath(path), cgroup1.WithHierarchy(v1))
 	if err != nil {
 		return nil, err
 	}
-	return func() (any, error) { return group.Stat(cgroup1.IgnoreNotExist) }, nil
+	return func() (any, error) {
+		metrics, err := group.Stat(cgroup1.IgnoreNotExist)
+		if metrics != nil && metrics.Memory != nil {
+			metrics.Memory.Kernel, metrics.Memory.KernelTCP = nil, nil // they were not read
+		}
+		return metrics, err
+	}, nil
 }
 
 func v1() ([]cgroup1.Subsystem, error) {
 	return []cgroup1.Subsystem{
+		cgroup1.NewCpu(Root),
 		cgroup1.NewCpuacct(Root),
 		cgroup1.NewMemory(Root, cgroup1.IgnoreModules("kmem", "kmem.tcp"), cgroup1.OptionalSwap()),
 		cgroup1.NewPids(Root),

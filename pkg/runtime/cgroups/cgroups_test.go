@@ -27,10 +27,10 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestReader reads what a process uses that is busy.
+// TestReader reads what a busy process uses.
 func TestReader(t *testing.T) {
 	path := fmt.Sprintf("/coracle-test-%d", os.Getpid())
-	hierarchies := []string{"cpuacct", "memory", "pids"}
+	hierarchies := []string{"cpu", "cpuacct", "memory", "pids"}
 	if cgroups.Mode() == cgroups.Unified {
 		hierarchies = []string{""}
 	}
@@ -48,6 +48,9 @@ func TestReader(t *testing.T) {
 		}
 	}()
 	for _, h := range hierarchies {
+		if _, err := Reader(path); err == nil {
+			t.Errorf("there is a reader before the cgroup is in the hierarchy %q", h)
+		}
 		dir := filepath.Join(Root, h, path)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -70,7 +73,7 @@ func TestReader(t *testing.T) {
 		case *v1stats.Metrics:
 			processor, processes, memory = s.CPU.Usage.Total, s.Pids.Current, s.Memory.Usage.Limit > 0
 		case *v2stats.Metrics:
-			processor, processes, memory = s.CPU.UsageUsec, s.Pids.Current, s.Memory != nil
+			processor, processes, memory = s.CPU.UsageUsec, s.Pids.Current, s.Memory.Usage > 0
 		default:
 			t.Fatalf("the statistics are a %T", stats)
 		}

@@ -48,8 +48,8 @@ func (c Containerd) hook(p *puller) {
 	}
 }
 
-// shareShims lets pods share shims from now on if that is wanted, and in any case finds those that are shared since an earlier start. No shim is asked for
-// statistics.
+// shareShims lets pods share shims from now on if that is wanted, and in any case finds those that are shared since an earlier start. Shims
+// of runc are not asked for statistics.
 func (c Containerd) shareShims(ic *plugin.InitContext, instance any, err error) (any, error) {
 	if err != nil {
 		return nil, err

@@ -222,24 +222,43 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// TestCgroups: a sandbox has a cgroup where the pod has one, and in only one of the hierarchies of cgroup v1.
+// TestCgroups: a sandbox has a cgroup where the pod has one, and in only one of the hierarchies of cgroup v1. It is removed wherever it is.
 func TestCgroups(t *testing.T) {
 	cgroupRoot = t.TempDir()
-	for _, dir := range []string{"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podab_c.slice", "cpu/kubepods/podab_c", "memory/kubepods/podab_c"} {
+	mkdir := func(dir string) {
+		t.Helper()
 		if err := os.MkdirAll(filepath.Join(cgroupRoot, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for specified, want := range map[string][]string{
-		"kubepods-burstable-podab_c.slice:cri-containerd:0123": {
-			filepath.Join(cgroupRoot, "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podab_c.slice/cri-containerd-0123.scope"),
-		},
-		"/kubepods/podab_c/0123": {filepath.Join(cgroupRoot, "cpu/kubepods/podab_c/0123")},
-		"/kubepods/nothing/0123": nil,
-		"":                       nil,
+	slice := "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podab_c.slice"
+	for _, dir := range []string{slice, "cpu/kubepods/pod1", "memory/kubepods/pod1", "memory/kubepods/pod2", "cpu,cpuacct/kubepods/pod3"} {
+		mkdir(dir)
+	}
+	for specified, want := range map[string]string{
+		"kubepods-burstable-podab_c.slice:cri-containerd:0123": slice + "/cri-containerd-0123.scope",
+		"/kubepods/pod1/box":    "cpu/kubepods/pod1/box",
+		"/kubepods/pod2/box":    "memory/kubepods/pod2/box",
+		"/kubepods/pod3/box":    "cpu,cpuacct/kubepods/pod3/box",
+		"/kubepods/nothing/box": "",
+		"":                      "",
 	} {
-		if dirs := cgroupsOf(specified); !slices.Equal(dirs, want) {
-			t.Errorf("the cgroups of %q are %v, want %v", specified, dirs, want)
+		if err := makeCgroup(specified); err != nil {
+			t.Errorf("%q: %v", specified, err)
+		}
+		made, _ := filepath.Glob(filepath.Join(cgroupRoot, "*/kubepods/*/box"))
+		inSlice, _ := filepath.Glob(filepath.Join(cgroupRoot, slice, "*"))
+		made = append(made, inSlice...)
+		if want == "" && len(made) > 0 || want != "" && !slices.Equal(made, []string{filepath.Join(cgroupRoot, want)}) {
+			t.Errorf("the cgroups of %q are %v, want %q", specified, made, want)
+		}
+		mkdir("memory/kubepods/pod1/box") // as older releases did
+		Clean(specified)
+		Clean("/kubepods/pod1/box")
+		for _, dir := range append(made, filepath.Join(cgroupRoot, "memory/kubepods/pod1/box")) {
+			if _, err := os.Stat(dir); err == nil {
+				t.Errorf("%s is left", dir)
+			}
 		}
 	}
 }

@@ -23,8 +23,8 @@ type Sandbox struct {
 	stopped chan struct{}
 }
 
-// Start starts a thread with the namespaces, host name and sysctls of a sandbox for which Possible is true, and makes its cgroups, which stay empty:
-// cadvisor finds a pod's network by the cgroup of its sandbox.
+// Start starts a thread with the namespaces, host name and sysctls of a sandbox for which Possible is true, and makes its cgroup, which stays empty:
+// cadvisor finds a pod's network by it.
 func Start(spec *specs.Spec) (*Sandbox, error) {
 	s := &Sandbox{cgroups: spec.Linux.CgroupsPath, stop: make(chan struct{}), stopped: make(chan struct{})}
 	s.hostPID = !slices.ContainsFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == specs.PIDNamespace })
@@ -41,14 +41,14 @@ func Start(spec *specs.Spec) (*Sandbox, error) {
 	if err := <-entered; err != nil {
 		return nil, fmt.Errorf("a thread for the pod's namespaces: %w", err)
 	}
-	if err := makeCgroups(s.cgroups); err != nil {
+	if err := makeCgroup(s.cgroups); err != nil {
 		s.Stop()
 		return nil, err
 	}
 	return s, nil
 }
 
-// Stop ends the thread and removes the cgroups. It is called once. The namespaces live on in the pod's containers.
+// Stop ends the thread and removes the cgroup. It is called once. The namespaces live on in the pod's containers.
 func (s *Sandbox) Stop() {
 	close(s.stop)
 	<-s.stopped
@@ -120,35 +120,36 @@ func join(path string) error {
 // cgroupRoot is where the hierarchies of cgroups are mounted.
 var cgroupRoot = cgroups.Root
 
-// cgroupsOf returns the directory of a sandbox's cgroup, if the pod has one: in the hierarchy of cgroup v2, or in one of v1, because cadvisor reads all files
-// of each that it finds.
-func cgroupsOf(specified string) (dirs []string) {
+// cgroupsOf returns the directories of a sandbox's cgroup in the hierarchies that have that of the pod.
+func cgroupsOf(specified string, hierarchies ...string) (dirs []string) {
 	path := cgroups.Path(specified)
 	if path == "" {
 		return nil
 	}
-	for _, hierarchy := range []string{".", "cpu"} {
-		dir := filepath.Join(cgroupRoot, hierarchy, path)
-		if _, err := os.Stat(filepath.Dir(dir)); err == nil {
-			dirs = append(dirs, dir)
+	for _, hierarchy := range hierarchies {
+		parents, _ := filepath.Glob(filepath.Join(cgroupRoot, hierarchy, filepath.Dir(path))) // its error is one of the pattern
+		for _, parent := range parents {
+			dirs = append(dirs, filepath.Join(parent, filepath.Base(path)))
 		}
 	}
 	return dirs
 }
 
-// makeCgroups makes the cgroup of a sandbox.
-func makeCgroups(cgroupsPath string) error {
-	for _, dir := range cgroupsOf(cgroupsPath) {
-		if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
-			return fmt.Errorf("a cgroup for the pod's sandbox: %w", err)
-		}
+// makeCgroup makes the cgroup of a sandbox: in v2's hierarchy, or in only one of v1's, because cadvisor reads all files of every cgroup that it finds.
+func makeCgroup(specified string) error {
+	dirs := cgroupsOf(specified, ".", "cpu", "cpu,*", "cpuacct*", "memory")
+	if len(dirs) == 0 {
+		return nil
+	}
+	if err := os.Mkdir(dirs[0], 0o755); err != nil && !os.IsExist(err) {
+		return fmt.Errorf("a cgroup for the pod's sandbox: %w", err)
 	}
 	return nil
 }
 
-// Clean removes the cgroups of a sandbox with this path, also of one whose shim was killed.
-func Clean(cgroupsPath string) {
-	for _, dir := range cgroupsOf(cgroupsPath) {
+// Clean removes the cgroups of a sandbox with this path, also of one whose shim was killed. Older releases made one in each hierarchy.
+func Clean(specified string) {
+	for _, dir := range cgroupsOf(specified, ".", "*") {
 		_ = unix.Rmdir(dir) // what is left is removed by the kubelet with the pod's cgroup
 	}
 }

@@ -5,10 +5,12 @@ package taskstats
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"sync"
 
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/runtime"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/typeurl/v2"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -23,34 +25,37 @@ type Runtime struct {
 	store containers.Store
 
 	mu      sync.Mutex
-	readers map[string]func() (any, error) // by container; nil: its shim is asked
+	readers map[key]func() (any, error) // nil: the shim is asked
 }
 
-// runc is the runtime whose shim reads the same files. Others are asked themselves: what they run may not be in the container's control group, as with a
-// virtual machine.
+// key identifies a container.
+type key struct{ namespace, id string }
+
+// runc is the runtime whose shim reads the same files. Shims of other runtimes are asked: what they run may not be in the container's control group, as with a virtual
+// machine.
 const runc = "io.containerd.runc.v2"
 
 // New wraps the plugin. store has all containers.
 func New(inner sharedshims.TaskManager, store containers.Store) *Runtime {
-	return &Runtime{TaskManager: inner, store: store, readers: map[string]func() (any, error){}}
+	return &Runtime{TaskManager: inner, store: store, readers: map[key]func() (any, error){}}
 }
 
 // Tasks implements runtime.PlatformRuntime.
 func (r *Runtime) Tasks(ctx context.Context, all bool) ([]runtime.Task, error) {
 	tasks, err := r.TaskManager.Tasks(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	listed := map[key]bool{}
 	for i, t := range tasks {
+		listed[key{t.Namespace(), t.ID()}] = true
 		tasks[i] = task{t, r}
 	}
-	return tasks, err
-}
-
-// Delete implements runtime.PlatformRuntime.
-func (r *Runtime) Delete(ctx context.Context, id string) (*runtime.Exit, error) {
-	exit, err := r.TaskManager.Delete(ctx, id)
+	namespace, _ := namespaces.Namespace(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.readers, id)
-	return exit, err
+	maps.DeleteFunc(r.readers, func(k key, _ func() (any, error)) bool { return !listed[k] && (all || k.namespace == namespace) })
+	return tasks, nil
 }
 
 type task struct {
@@ -60,7 +65,7 @@ type task struct {
 
 // Stats implements runtime.Task.
 func (t task) Stats(ctx context.Context) (*anypb.Any, error) {
-	read := t.of.reader(ctx, t.ID())
+	read := t.of.reader(ctx, key{t.Namespace(), t.ID()})
 	if read == nil {
 		return t.Task.Stats(ctx)
 	}
@@ -76,33 +81,25 @@ func (t task) Stats(ctx context.Context) (*anypb.Any, error) {
 }
 
 // reader returns what reads the statistics of a container, nil if its shim is to be asked.
-func (r *Runtime) reader(ctx context.Context, id string) func() (any, error) {
+func (r *Runtime) reader(ctx context.Context, k key) func() (any, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	read, known := r.readers[id]
-	if !known {
-		read = r.find(ctx, id)
-		r.readers[id] = read
+	read, known := r.readers[k]
+	if known {
+		return read
 	}
-	return read
-}
-
-func (r *Runtime) find(ctx context.Context, id string) func() (any, error) {
-	container, err := r.store.Get(ctx, id)
-	if err != nil || container.Runtime.Name != runc {
-		return nil
-	}
-	spec := specs.Spec{}
-	if json.Unmarshal(container.Spec.GetValue(), &spec) != nil || spec.Linux == nil || spec.Linux.CgroupsPath == "" {
-		return nil
-	}
-	path := cgroups.Path(spec.Linux.CgroupsPath)
-	if path == "" {
-		return nil
-	}
-	read, err := cgroups.Reader(path)
+	container, err := r.store.Get(ctx, k.id)
 	if err != nil {
 		return nil
 	}
+	spec := specs.Spec{}
+	if container.Runtime.Name == runc && json.Unmarshal(container.Spec.GetValue(), &spec) == nil && spec.Linux != nil {
+		if path := cgroups.Path(spec.Linux.CgroupsPath); path != "" {
+			if read, err = cgroups.Reader(path); err != nil {
+				return nil // it may be complete the next time
+			}
+		}
+	}
+	r.readers[k] = read
 	return read
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/runtime"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -43,10 +44,6 @@ func (t *tasks) Tasks(context.Context, bool) (list []runtime.Task, err error) {
 	return list, nil
 }
 
-func (t *tasks) Delete(context.Context, string) (*runtime.Exit, error) {
-	return nil, errdefs.ErrNotFound
-}
-
 type asked struct {
 	runtime.Task
 	t  *tasks
@@ -54,6 +51,8 @@ type asked struct {
 }
 
 func (a asked) ID() string { return a.id }
+
+func (asked) Namespace() string { return "k8s.io" }
 
 func (a asked) Stats(context.Context) (*anypb.Any, error) {
 	a.t.asked[a.id]++
@@ -67,19 +66,21 @@ func container(runtimeName, cgroup string) containers.Container {
 
 // TestStats asks only the shims that know more than the container's control group.
 func TestStats(t *testing.T) {
-	inner := &tasks{ids: []string{"own", "foreign", "no-path", "unknown"}, asked: map[string]int{}}
+	ctx := namespaces.WithNamespace(t.Context(), "k8s.io")
+	inner := &tasks{ids: []string{"own", "foreign", "no-path", "no-cgroup", "unknown"}, asked: map[string]int{}}
 	r := New(inner, store{has: map[string]containers.Container{
-		"own":     container(runc, "/"),
-		"foreign": container("io.containerd.runsc.v1", "/"),
-		"no-path": container(runc, ""),
+		"own":       container(runc, "/"),
+		"foreign":   container("io.containerd.runsc.v1", "/"),
+		"no-path":   container(runc, ""),
+		"no-cgroup": container(runc, "/coracle-test-nothing"),
 	}})
 	for range 2 {
-		list, err := r.Tasks(t.Context(), false)
+		list, err := r.Tasks(ctx, false)
 		if err != nil || len(list) != len(inner.ids) {
 			t.Fatalf("%d tasks, %v", len(list), err)
 		}
 		for _, task := range list {
-			stats, err := task.Stats(t.Context())
+			stats, err := task.Stats(ctx)
 			if task.ID() != "own" {
 				if err != nil || stats.TypeUrl != "shim" {
 					t.Errorf("%s: %v, %v", task.ID(), stats, err)
@@ -94,15 +95,22 @@ func TestStats(t *testing.T) {
 			}
 		}
 	}
-	for id, want := range map[string]int{"own": 0, "foreign": 2, "no-path": 2, "unknown": 2} {
+	for id, want := range map[string]int{"own": 0, "foreign": 2, "no-path": 2, "no-cgroup": 2, "unknown": 2} {
 		if inner.asked[id] != want {
 			t.Errorf("the shim of %s was asked %d times, want %d", id, inner.asked[id], want)
 		}
 	}
-	if _, err := r.Delete(t.Context(), "own"); !errdefs.IsNotFound(err) {
-		t.Error(err)
+	inner.ids = []string{"foreign"}
+	if _, err := r.Tasks(namespaces.WithNamespace(t.Context(), "other"), false); err != nil {
+		t.Fatal(err)
 	}
-	if _, left := r.readers["own"]; left {
-		t.Error("what reads the statistics of a deleted container is left")
+	if len(r.readers) != 3 { // own, foreign, no-path
+		t.Errorf("%d containers are known after a list of other ones", len(r.readers))
+	}
+	if _, err := r.Tasks(ctx, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, left := r.readers[key{"k8s.io", "foreign"}]; len(r.readers) != 1 || !left {
+		t.Errorf("%d containers are known, of one that is left", len(r.readers))
 	}
 }
