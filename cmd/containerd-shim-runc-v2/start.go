@@ -50,8 +50,9 @@ func start(dir string, limit time.Duration) error {
 		return errNotCreated
 	}
 	defer unix.Close(fd)
-	for until := time.Now().Add(limit); ; {
-		lives := firstProcessLives(dir) // before the FIFO is looked at, so that nothing comes later from one that has ended
+	until := time.Now().Add(limit)
+	// Whether the process lives is asked before the FIFO is looked at, so that nothing comes later from one that has ended. Most often the first look finds it.
+	for lives := true; ; lives = firstProcessLives(dir) {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
 		switch {
 		case err != nil && !errors.Is(err, unix.EINTR):

@@ -36,7 +36,6 @@ func TestShapesOfPods(t *testing.T) {
 }
 
 func shapesOfPods(t *testing.T, runtime config.PodRuntime) {
-	t.Helper()
 	h := newFreshHost(t, "solo")
 	h.CopyImages()
 	h.Start("--pod-runtime=" + string(runtime))

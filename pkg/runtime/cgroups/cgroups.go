@@ -2,8 +2,10 @@
 package cgroups
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/cgroups/v3"
@@ -52,19 +54,13 @@ func Reader(path string) (read func() (any, error), err error) {
 			return group.StatFiltered(cgroup2.StatPids | cgroup2.StatCPU | cgroup2.StatMemory | cgroup2.StatMemoryEvents | cgroup2.StatIO)
 		}, nil
 	}
-	hierarchies, _ := v1()
-	for _, h := range hierarchies {
-		hierarchy := filepath.Join(Root, string(h.Name()))
-		if _, err := os.Stat(hierarchy); err != nil {
-			continue // the kernel has none
-		}
-		if _, err := os.Stat(filepath.Join(hierarchy, path)); err != nil {
-			return nil, err
-		}
-	}
-	group, err := cgroup1.Load(cgroup1.StaticPath(path), cgroup1.WithHierarchy(v1))
+	mounted := v1()
+	group, err := cgroup1.Load(cgroup1.StaticPath(path), cgroup1.WithHierarchy(func() ([]cgroup1.Subsystem, error) { return mounted, nil }))
 	if err != nil {
 		return nil, err
+	}
+	if len(group.Subsystems()) < len(mounted) {
+		return nil, fs.ErrNotExist
 	}
 	return func() (any, error) {
 		metrics, err := group.Stat(cgroup1.IgnoreNotExist)
@@ -75,11 +71,15 @@ func Reader(path string) (read func() (any, error), err error) {
 	}, nil
 }
 
-func v1() ([]cgroup1.Subsystem, error) {
-	return []cgroup1.Subsystem{
+// v1 returns the hierarchies of cgroup v1 that are read, of those that are mounted.
+func v1() []cgroup1.Subsystem {
+	return slices.DeleteFunc([]cgroup1.Subsystem{
 		cgroup1.NewCpu(Root),
 		cgroup1.NewCpuacct(Root),
 		cgroup1.NewMemory(Root, cgroup1.IgnoreModules("kmem", "kmem.tcp"), cgroup1.OptionalSwap()),
 		cgroup1.NewPids(Root),
-	}, nil
+	}, func(h cgroup1.Subsystem) bool {
+		_, err := os.Stat(filepath.Join(Root, string(h.Name())))
+		return err != nil
+	})
 }
