@@ -22,7 +22,7 @@ var errNoBridge = errors.New("this build of coracle-cni has no bridge plugin; bu
 func coracleMain() {
 	upstream := verbs()
 	bridge, ok := upstream["bridge"]
-	p := plugin{bridge: bridge, chain: newChain(upstream), port: bridgefilter.Attach, guard: portguard.Add, unguard: portguard.Remove, tidy: portguard.Tidy}
+	p := plugin{bridge: bridge, chain: newChain(upstream), quiet: ignoreRouters, port: bridgefilter.Attach, guard: portguard.Add, unguard: portguard.Remove, tidy: portguard.Tidy}
 	funcs := skel.CNIFuncs{Add: p.add, Check: p.check, Del: p.del, GC: p.gc, Status: p.status}
 	if !ok {
 		funcs.Add = func(*skel.CmdArgs) error { return errNoBridge }
@@ -36,7 +36,8 @@ func coracleMain() {
 type plugin struct {
 	bridge skel.CNIFuncs
 	chain  chain
-	// These are bridgefilter.Attach and functions of package portguard, except in tests.
+	// These are ignoreRouters, bridgefilter.Attach and functions of package portguard, except in tests.
+	quiet          func(netns, name string) error
 	port           func(bridge, port string) error
 	guard, unguard func(portguard.Port) error
 	tidy           func() error
@@ -71,6 +72,9 @@ func (p plugin) add(args *skel.CmdArgs) (err error) {
 	}
 	answer, err := printed(func() error { return p.bridge.Add(with(args, delegated)) })
 	if err != nil {
+		return err
+	}
+	if err := p.quiet(args.Netns, args.IfName); err != nil {
 		return err
 	}
 	port, err := portguard.PortOf(answer, c.Bridge)

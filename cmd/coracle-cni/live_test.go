@@ -172,6 +172,9 @@ func (h *liveHost) dualStack(t *testing.T) {
 	for _, ip := range append(first, second...) {
 		reachable(t, ip)
 	}
+	if out, err := exec.Command("nsenter", "--net="+a, "cat", "/proc/sys/net/ipv6/conf/eth0/accept_ra").CombinedOutput(); err != nil || string(out) != "0\n" {
+		t.Errorf("a pod listens to routers: accept_ra is %q, %v", out, err)
+	}
 	if _, err := h.call("CHECK", a, result); err != nil {
 		t.Error(err)
 	}

@@ -30,7 +30,7 @@ var commands = map[string]command{
 		_, err := overlay.Write(a[0], a[1])
 		return err
 	}},
-	"patched":  {"NAME MODULE OUTDIR", 3, func(a []string) error { return overlay.WritePatched(a[0], a[1], a[2]) }},
+	"patched":  {"NAME,... MODULE OUTDIR", 3, func(a []string) error { return overlay.WritePatched(a[0], a[1], a[2]) }},
 	"nft":      {"DEBIAN_ROOT OUTDIR", 2, func(a []string) error { return nft.Gather(a[0], a[1]) }},
 	"pack":     {"DIR LEVEL OUTFILE", 3, func(a []string) error { return pack(a[0], a[1], a[2]) }},
 	"attach":   {"FRONT PAYLOAD LEVEL OUTFILE", 4, func(a []string) error { return attach(a[0], a[1], a[2], a[3]) }},

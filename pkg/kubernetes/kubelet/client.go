@@ -27,9 +27,9 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/certificate"
 )
 
-// clients makes the kubelet's API clients as upstream's command does, with three differences: requests wait until the API server serves
-// this node, rotation begins with the certificate that was issued before the first start, and a restarted kubelet's first report of the
-// Node's status waits for its CSINode. unknownKey is called if the API server does not know the key of the certificate.
+// clients makes the kubelet's API clients as upstream's command does, with four differences: requests wait until the API server serves
+// this node, rotation begins with the certificate that was issued before the first start, a restarted kubelet's first report of the
+// Node's status waits for its CSINode, and tokens of pods are asked for again. unknownKey is called if the API server does not know the key of the certificate.
 func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, deps *kubelet.Dependencies, unknownKey func()) error {
 	config, err := k.access()
 	if err != nil {
@@ -38,6 +38,7 @@ func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, dep
 	config.ContentType = server.ContentType
 	config.QPS, config.Burst = float32(server.KubeAPIQPS), int(server.KubeAPIBurst)
 	config.Wrap(newCSINode().reports)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return tokens{next} })
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return gate{next, k.APIReady, k.UnknownKey, unknownKey}
 	})

@@ -8,15 +8,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// change is a text in a file of a module that must be there exactly once, and what replaces it.
-type change struct{ file, old, new string }
+// change is a text in a file of a module, and what replaces it.
+type change struct {
+	file, old, new string
+	times          int // that the text must be there; 0 means once
+}
 
 // patch is how a module's sources are changed.
 type patch struct {
 	module  string
+	parts   []string // directories and files of the module that are needed; nil means all
 	changes []change
 	added   map[string]string // the name of each new file, and the file under files/ that it is
 }
@@ -25,10 +30,10 @@ type patch struct {
 var patches = map[string]patch{
 	// runc keeps the programs of seccomp profiles in files. Without that each process of a container, also that of a probe, takes libseccomp some
 	// 25 ms, which is half of what runc takes.
-	"runc": {"github.com/opencontainers/runc", []change{
-		{"libcontainer/configs/config.go", "json:\"listener_metadata,omitempty\"`\n", "json:\"listener_metadata,omitempty\"`\n\tProgram []byte `json:\"program,omitempty\"`\n"},
-		{"libcontainer/container_linux.go", "\t\tConfig:           c.config,\n", "\t\tConfig:           withSeccompProgram(c.config, c.stateDir),\n"},
-		{"libcontainer/seccomp/seccomp_linux.go", "func InitSeccomp(config *configs.Seccomp) (int, error) {\n", `func InitSeccomp(config *configs.Seccomp) (int, error) {
+	"runc": {"github.com/opencontainers/runc", nil, []change{
+		{file: "libcontainer/configs/config.go", old: "json:\"listener_metadata,omitempty\"`\n", new: "json:\"listener_metadata,omitempty\"`\n\tProgram []byte `json:\"program,omitempty\"`\n"},
+		{file: "libcontainer/container_linux.go", old: "\t\tConfig:           c.config,\n", new: "\t\tConfig:           withSeccompProgram(c.config, c.stateDir),\n"},
+		{file: "libcontainer/seccomp/seccomp_linux.go", old: "func InitSeccomp(config *configs.Seccomp) (int, error) {\n", new: `func InitSeccomp(config *configs.Seccomp) (int, error) {
 	if config != nil && len(config.Program) > 0 {
 		return patchbpf.Load(config.Program)
 	}
@@ -37,42 +42,80 @@ var patches = map[string]patch{
 
 func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.ScmpFilter) (int, error)) (int, error) {
 `},
-		{"libcontainer/seccomp/seccomp_linux.go", "err := patchbpf.PatchAndLoad(config, filter)", "err := use(config, filter)"},
+		{file: "libcontainer/seccomp/seccomp_linux.go", old: "err := patchbpf.PatchAndLoad(config, filter)", new: "err := use(config, filter)"},
 	}, map[string]string{
 		"libcontainer/coracle.go":                  "files/runc/libcontainer.go.txt",
 		"libcontainer/seccomp/coracle.go":          "files/runc/seccomp.go.txt",
 		"libcontainer/seccomp/patchbpf/coracle.go": "files/runc/patchbpf.go.txt",
 	}},
 	// A pipe takes no memory while it is silent.
-	"fifo": {"github.com/containerd/fifo", nil, map[string]string{"coracle.go": "files/fifo/fifo.go.txt"}},
+	"fifo": {"github.com/containerd/fifo", nil, nil, map[string]string{"coracle.go": "files/fifo/fifo.go.txt"}},
+	// The kubelet's loops run at once when they are waited for, and seldom when nothing happens: its volume manager's two of 100 ms, and the one that lists
+	// all pods every second.
+	"kubernetes": {"k8s.io/kubernetes", []string{"LICENSE", "go.mod", "cmd", "pkg", "plugin", "third_party"}, []change{
+		{file: "pkg/kubelet/volumemanager/volume_manager.go", old: importOfWait, new: importOfOndemand},
+		{file: "pkg/kubelet/volumemanager/reconciler/reconciler.go", old: importOfWait, new: importOfOndemand},
+		{file: "pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go", old: importOfWait, new: importOfOndemand},
+		{file: "pkg/kubelet/container/cache.go", old: "\tc.subscribers[id] = append(", new: "\tWant()\n\tc.subscribers[id] = append("},
+		{file: "pkg/kubelet/cadvisor/cadvisor_linux.go", old: "const maxHousekeepingInterval = 15 * time.Second", new: "const maxHousekeepingInterval = 30 * time.Second"},
+		{file: "pkg/kubelet/kubelet.go", old: "if utilfeature.DefaultFeatureGate.Enabled(features.EventedPLEG) {", new: "if true {"},
+		{file: "pkg/kubelet/pleg/evented.go", old: "e.podRelister.RequestRelist(logger, podID)", new: "kubecontainer.Want()"},
+		{file: "pkg/kubelet/pleg/evented.go", old: "if numAttempts >= e.eventedPlegMaxStreamRetries {\n", new: "if numAttempts >= e.eventedPlegMaxStreamRetries {\n\t\t\t\teventless.Store(true)\n"},
+		{file: "pkg/kubelet/pleg/evented.go", old: "\t\"k8s.io/kubernetes/pkg/kubelet/metrics\"\n", new: "\tkubecontainer \"k8s.io/kubernetes/pkg/kubelet/container\"\n\t\"k8s.io/kubernetes/pkg/kubelet/metrics\"\n"},
+		{file: "pkg/kubelet/pleg/generic.go", old: "\tglobalRelistTimer clock.Timer\n", new: "\tglobalRelistTimer clock.Timer\n\tpace\n"},
+		{file: "pkg/kubelet/pleg/generic.go", old: "g.globalRelistTimer.Reset(g.relistDuration.RelistPeriod)", new: "g.later()", times: 2},
+		{file: "pkg/kubelet/pleg/generic.go", old: "\tcase req := <-g.relistRequests:\n", new: "\tcase <-kubecontainer.Wanted:\n\t\tg.sooner(soon)\n\tcase req := <-g.relistRequests:\n\t\tg.sooner(g.relistDuration.RelistPeriod)\n"},
+		{file: "pkg/kubelet/pleg/generic.go", old: "\tstatus, err := g.updateCache(ctx, pod, pid)\n", new: "\tg.changed = g.clock.Now()\n\tstatus, err := g.updateCache(ctx, pod, pid)\n"},
+	}, map[string]string{
+		"pkg/kubelet/container/coracle.go":               "files/kubernetes/container.go.txt",
+		"pkg/kubelet/pleg/coracle.go":                    "files/kubernetes/pleg.go.txt",
+		"pkg/kubelet/volumemanager/ondemand/ondemand.go": "files/kubernetes/ondemand.go.txt",
+	}},
+	// Limits of containers are read every minute, not for each of the kubelet's looks at their use.
+	"cadvisor": {"github.com/google/cadvisor/lib", nil, []change{
+		{file: "manager/container.go", old: "> 5*time.Second || shouldUpdateSubcontainers", new: "> time.Minute || shouldUpdateSubcontainers"},
+	}, nil},
 }
 
-// WritePatched writes a module's changed sources to out/NAME, and out/go.mod, a copy of that in the directory module with which they are used.
-// (The go command's overlays cannot replace files in the module cache.)
-func WritePatched(name, module, out string) error {
-	p, ok := patches[name]
-	if !ok {
-		return fmt.Errorf("there is no changed module %s", name)
+const (
+	importOfWait     = "\t\"k8s.io/apimachinery/pkg/util/wait\"\n"
+	importOfOndemand = "\twait \"k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand\"\n"
+)
+
+// WritePatched writes the changed sources of modules to out/NAME each, and out/go.mod, a copy of that in the directory module with which they are used.
+// names are separated by commas. (The go command's overlays cannot replace files in the module cache.)
+func WritePatched(names, module, out string) error {
+	files := map[string][]byte{}
+	for _, file := range []string{"go.mod", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(module, file))
+		if err != nil {
+			return err
+		}
+		files[file] = data
 	}
-	sources, err := p.sources(module)
-	if err != nil {
-		return err
-	}
-	place, err := filepath.Rel(module, filepath.Join(out, name)) // relative, because the program's build information has it
-	if err != nil {
-		return err
-	}
-	for from, to := range map[string]string{"go.mod": "../go.mod", "go.sum": "../go.sum"} {
-		if sources[to], err = os.ReadFile(filepath.Join(module, from)); err != nil {
+	for name := range strings.SplitSeq(names, ",") {
+		p, ok := patches[name]
+		if !ok {
+			return fmt.Errorf("there is no changed module %s", name)
+		}
+		sources, err := p.sources(module)
+		if err != nil {
+			return err
+		}
+		for file, data := range sources {
+			files[filepath.Join(name, file)] = data
+		}
+		place, err := filepath.Rel(module, filepath.Join(out, name)) // relative, because the program's build information has it
+		if err != nil {
+			return err
+		}
+		files["go.mod"] = fmt.Appendf(files["go.mod"], "\nreplace %s => ./%s\n", p.module, place)
+		if err := os.RemoveAll(filepath.Join(out, name)); err != nil { // which may have files of another version
 			return err
 		}
 	}
-	sources["../go.mod"] = fmt.Appendf(sources["../go.mod"], "\nreplace %s => ./%s\n", p.module, place)
-	if err := os.RemoveAll(filepath.Join(out, name)); err != nil { // which may have files of another version
-		return err
-	}
-	for file, data := range sources {
-		if err := writeIfChanged(filepath.Join(out, name, file), data); err != nil {
+	for file, data := range files {
+		if err := writeIfChanged(filepath.Join(out, file), data); err != nil {
 			return err
 		}
 	}
@@ -97,6 +140,10 @@ func (p patch) sources(dir string) (map[string][]byte, error) {
 			return err
 		}
 		name, _ := filepath.Rel(upstream.Dir, path)
+		part, _, _ := strings.Cut(name, string(filepath.Separator))
+		if p.parts != nil && (strings.HasSuffix(name, "_test.go") || !slices.Contains(p.parts, part)) {
+			return nil
+		}
 		sources[name], err = os.ReadFile(path)
 		return err
 	})
@@ -117,8 +164,9 @@ func (p patch) sources(dir string) (map[string][]byte, error) {
 }
 
 func (c change) apply(data []byte) ([]byte, error) {
-	if n := bytes.Count(data, []byte(c.old)); n != 1 {
-		return nil, fmt.Errorf("%s has %d times %q, not once: see what has changed upstream", c.file, n, strings.TrimSpace(c.old))
+	times := max(c.times, 1)
+	if n := bytes.Count(data, []byte(c.old)); n != times {
+		return nil, fmt.Errorf("%s has %q %d times, not %d: see what has changed upstream", c.file, strings.TrimSpace(c.old), n, times)
 	}
-	return bytes.Replace(data, []byte(c.old), []byte(c.new), 1), nil
+	return bytes.ReplaceAll(data, []byte(c.old), []byte(c.new)), nil
 }

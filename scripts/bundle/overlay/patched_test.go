@@ -40,7 +40,7 @@ func TestWritePatched(t *testing.T) {
 
 // TestChange: a text that upstream has changed or has more than once is an error that names the file.
 func TestChange(t *testing.T) {
-	c := change{"a/b.go", "old()\n", "new()\n"}
+	c := change{file: "a/b.go", old: "old()\n", new: "new()\n"}
 	if got, err := c.apply([]byte("x\nold()\ny\n")); err != nil || string(got) != "x\nnew()\ny\n" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -51,24 +51,31 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestFIFO runs the tests of the changed module, upstream's and ours.
-func TestFIFO(t *testing.T) {
+// TestPatched runs our tests of changed modules, and upstream's of those that are changed as a whole.
+func TestPatched(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
-	if err := WritePatched("fifo", root, out); err != nil {
+	if err := WritePatched("fifo,kubernetes", root, out); err != nil {
 		t.Fatal(err)
 	}
-	data, err := files.ReadFile("files/fifo/fifo_test.go.txt")
-	if err == nil {
-		err = os.WriteFile(filepath.Join(out, "fifo", "coracle_test.go"), data, 0o600)
+	for dir, file := range map[string]string{
+		"fifo":                        "files/fifo/fifo_test.go.txt",
+		"kubernetes/pkg/kubelet/pleg": "files/kubernetes/pleg_test.go.txt",
+		"kubernetes/pkg/kubelet/volumemanager/ondemand": "files/kubernetes/ondemand_test.go.txt",
+	} {
+		data, err := files.ReadFile(file)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(out, dir, "coracle_test.go"), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	test := exec.Command("go", "test", "-count=1", "-timeout=1m", "-modfile", filepath.Join(out, "go.mod"), patches["fifo"].module)
+	test := exec.Command("go", "test", "-count=1", "-timeout=1m", "-modfile", filepath.Join(out, "go.mod"), patches["fifo"].module,
+		"k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand")
 	test.Dir = root
 	if out, err := test.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)

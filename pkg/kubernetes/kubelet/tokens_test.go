@@ -1,0 +1,63 @@
+package kubelet
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// refusing answers the first requests with a status, and later ones with their body.
+type refusing struct {
+	status, times int
+	asked         int
+}
+
+func (f *refusing) RoundTrip(r *http.Request) (*http.Response, error) {
+	f.asked++
+	if f.asked <= f.times {
+		return &http.Response{StatusCode: f.status, Body: io.NopCloser(strings.NewReader("no"))}, nil
+	}
+	return &http.Response{StatusCode: http.StatusCreated, Body: r.Body}, nil
+}
+
+// TestTokens: a token is asked for until the API server knows that the pod is on this node, for less than a second; nothing else is asked for again.
+func TestTokens(t *testing.T) {
+	const token = "/api/v1/namespaces/a/serviceaccounts/b/token"
+	for _, c := range []struct {
+		name, path            string
+		server                refusing
+		status, asked         int
+		soonerThan, laterThan time.Duration
+	}{
+		{"at once", token, refusing{}, http.StatusCreated, 1, time.Millisecond, -1},
+		{"known later", token, refusing{status: http.StatusForbidden, times: 3}, http.StatusCreated, 4, 100 * time.Millisecond, 60 * time.Millisecond},
+		{"pod known later", token, refusing{status: http.StatusNotFound, times: 1}, http.StatusCreated, 2, 20 * time.Millisecond, 0},
+		{"never", token, refusing{status: http.StatusForbidden, times: 100}, http.StatusForbidden, 7, time.Second, 0},
+		{"another error", token, refusing{status: http.StatusInternalServerError, times: 1}, http.StatusInternalServerError, 1, time.Millisecond, -1},
+		{"another request", "/api/v1/namespaces/a/pods", refusing{status: http.StatusForbidden, times: 1}, http.StatusForbidden, 1, time.Millisecond, -1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://x"+c.path, strings.NewReader("body"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			answer, err := tokens{&c.server}.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took <= c.laterThan || took >= c.soonerThan {
+				t.Errorf("%s: took %s", c.name, took)
+			}
+			if answer.StatusCode != c.status || c.server.asked != c.asked {
+				t.Errorf("%s: %d after %d requests", c.name, answer.StatusCode, c.server.asked)
+			}
+			if body, err := io.ReadAll(answer.Body); answer.StatusCode == http.StatusCreated && string(body) != "body" || err != nil {
+				t.Errorf("%s: the last request had %q, %v", c.name, body, err)
+			}
+		})
+	}
+}
