@@ -34,7 +34,7 @@ type small struct {
 // smallAPI is how long 99 of 100 questions to a server with little memory take at most.
 const smallAPI = time.Second
 
-// TestLittleMemory has an hour's work done on a server with 512 MB and 20 pods, on one with 1 GB and 110 pods, and on an agent of the first with 128 MB and 10 pods, the
+// TestLittleMemory has an hour's work done on a server with 512 MB and 20 pods, on one with 1 GB and 110 pods, and on an agent of the first with 256 MB and 10 pods, the
 // pods' own memory included: the kernel kills nothing for memory, the API answers, and the pods stay ready. It is the same hour for all.
 func TestLittleMemory(t *testing.T) {
 	skipUnlessLong(t)
@@ -42,7 +42,7 @@ func TestLittleMemory(t *testing.T) {
 	hosts.Bin(t)
 	all := []*small{
 		{kind: "512mb-server", bytes: 512 << 20, steady: 18, rolled: 2},
-		{kind: "128mb-agent", bytes: 128 << 20, steady: 8, rolled: 2},
+		{kind: "256mb-agent", bytes: 256 << 20, steady: 8, rolled: 2},
 		{kind: "1gb-server", bytes: 1 << 30, steady: 108, rolled: 2},
 	}
 	kinds := []string{}
