@@ -2,9 +2,12 @@ package faults
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/anishathalye/porcupine"
 )
 
 // at makes an op that lasted from one second to another.
@@ -104,6 +107,41 @@ func TestCheckObjects(t *testing.T) {
 	v := check(ops, whole, other)
 	if got := fmt.Sprint(v.lost); len(v.lost) != 2 || !strings.Contains(got, "o2") || !strings.Contains(got, "o5") {
 		t.Errorf("%s", got)
+	}
+}
+
+// TestOrdered: a history of random operations that is found to be ordered is one that the search finds to be possible too.
+func TestOrdered(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	found := 0
+	for range 2000 {
+		var ops []op
+		values := []string{initial}
+		for i := range 8 {
+			begin := random.Float64() * 8
+			end := begin + random.Float64()*4
+			if revision := random.IntN(len(values)); random.IntN(2) == 0 {
+				ops = append(ops, at(begin, end, saw(values[revision], int64(revision+1))))
+				continue
+			}
+			values = append(values, fmt.Sprint(i))
+			o := wrote(fmt.Sprint(i), int64(len(values)))
+			if random.IntN(4) == 0 {
+				o = unknown(o)
+			}
+			ops = append(ops, at(begin, end, o))
+		}
+		history := operations(ops)
+		if !ordered(history) {
+			continue
+		}
+		found++
+		if !porcupine.CheckOperations(register(), history) {
+			t.Fatalf("no register could have this history: %+v", ops)
+		}
+	}
+	if found < 20 || found > 1500 {
+		t.Errorf("%d of 2000 histories are ordered: too few or too many to show anything", found)
 	}
 }
 
