@@ -29,7 +29,7 @@ import (
 
 // clients makes the kubelet's API clients as upstream's command does, with four differences: requests wait until the API server serves
 // this node, rotation begins with the certificate that was issued before the first start, a restarted kubelet's first report of the
-// Node's status waits for its CSINode, and tokens of pods are asked for again. unknownKey is called if the API server does not know the key of the certificate.
+// Node's status waits for its CSINode, and what a new pod needs is asked for again. unknownKey is called if the API server does not know the key of the certificate.
 func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, deps *kubelet.Dependencies, unknownKey func()) error {
 	config, err := k.access()
 	if err != nil {
@@ -38,7 +38,7 @@ func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, dep
 	config.ContentType = server.ContentType
 	config.QPS, config.Burst = float32(server.KubeAPIQPS), int(server.KubeAPIBurst)
 	config.Wrap(newCSINode().reports)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return tokens{next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return early{next} })
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return gate{next, k.APIReady, k.UnknownKey, unknownKey}
 	})

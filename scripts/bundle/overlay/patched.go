@@ -57,23 +57,24 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "pkg/kubelet/volumemanager/reconciler/reconciler.go", old: importOfWait, new: importOfOndemand},
 		{file: "pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go", old: importOfWait, new: importOfOndemand},
 		{file: "pkg/kubelet/container/cache.go", old: "\tc.subscribers[id] = append(", new: "\tWant()\n\tc.subscribers[id] = append("},
-		{file: "pkg/kubelet/cadvisor/cadvisor_linux.go", old: "const maxHousekeepingInterval = 15 * time.Second", new: "const maxHousekeepingInterval = 30 * time.Second"},
 		{file: "pkg/kubelet/kubelet.go", old: "if utilfeature.DefaultFeatureGate.Enabled(features.EventedPLEG) {", new: "if true {"},
 		{file: "pkg/kubelet/pleg/evented.go", old: "e.podRelister.RequestRelist(logger, podID)", new: "kubecontainer.Want()"},
 		{file: "pkg/kubelet/pleg/evented.go", old: "if numAttempts >= e.eventedPlegMaxStreamRetries {\n", new: "if numAttempts >= e.eventedPlegMaxStreamRetries {\n\t\t\t\teventless.Store(true)\n"},
 		{file: "pkg/kubelet/pleg/evented.go", old: "\t\"k8s.io/kubernetes/pkg/kubelet/metrics\"\n", new: "\tkubecontainer \"k8s.io/kubernetes/pkg/kubelet/container\"\n\t\"k8s.io/kubernetes/pkg/kubelet/metrics\"\n"},
+		{file: "pkg/kubelet/pleg/evented.go", old: "\tfor event := range containerEventsResponseCh {\n", new: "\tfor event := range containerEventsResponseCh {\n\t\thappened()\n"},
+		{file: "pkg/kubelet/pleg/generic.go", old: "\tg.podsToReinspect.Store(podUID, empty)\n", new: "\tg.podsToReinspect.Store(podUID, empty)\n\thappened()\n"},
 		{file: "pkg/kubelet/pleg/generic.go", old: "\tglobalRelistTimer clock.Timer\n", new: "\tglobalRelistTimer clock.Timer\n\tpace\n"},
 		{file: "pkg/kubelet/pleg/generic.go", old: "g.globalRelistTimer.Reset(g.relistDuration.RelistPeriod)", new: "g.later()", times: 2},
-		{file: "pkg/kubelet/pleg/generic.go", old: "\tcase req := <-g.relistRequests:\n", new: "\tcase <-kubecontainer.Wanted:\n\t\tg.sooner(soon)\n\tcase req := <-g.relistRequests:\n\t\tg.sooner(g.relistDuration.RelistPeriod)\n"},
+		{file: "pkg/kubelet/pleg/generic.go", old: "\tcase req := <-g.relistRequests:\n", new: "\tcase <-kubecontainer.Wanted:\n\t\tg.sooner(soon)\n\tcase <-active:\n\t\tg.sooner(g.relistDuration.RelistPeriod)\n\tcase req := <-g.relistRequests:\n\t\tg.sooner(g.relistDuration.RelistPeriod)\n"},
 		{file: "pkg/kubelet/pleg/generic.go", old: "\tstatus, err := g.updateCache(ctx, pod, pid)\n", new: "\tg.changed = g.clock.Now()\n\tstatus, err := g.updateCache(ctx, pod, pid)\n"},
 	}, map[string]string{
 		"pkg/kubelet/container/coracle.go":               "files/kubernetes/container.go.txt",
 		"pkg/kubelet/pleg/coracle.go":                    "files/kubernetes/pleg.go.txt",
 		"pkg/kubelet/volumemanager/ondemand/ondemand.go": "files/kubernetes/ondemand.go.txt",
 	}},
-	// Limits of containers are read every minute, not for each of the kubelet's looks at their use.
+	// Limits of containers are read every half minute, not for each of the kubelet's looks at their use.
 	"cadvisor": {"github.com/google/cadvisor/lib", nil, []change{
-		{file: "manager/container.go", old: "> 5*time.Second || shouldUpdateSubcontainers", new: "> time.Minute || shouldUpdateSubcontainers"},
+		{file: "manager/container.go", old: "> 5*time.Second || shouldUpdateSubcontainers", new: "> 30*time.Second || shouldUpdateSubcontainers"},
 	}, nil},
 }
 
