@@ -37,7 +37,7 @@ type plugin struct {
 	bridge skel.CNIFuncs
 	chain  chain
 	// These are ignoreRouters, bridgefilter.Attach and functions of package portguard, except in tests.
-	quiet          func(netns, name string) error
+	quiet          func(netns, name string)
 	port           func(bridge, port string) error
 	guard, unguard func(portguard.Port) error
 	tidy           func() error
@@ -74,9 +74,7 @@ func (p plugin) add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := p.quiet(args.Netns, args.IfName); err != nil {
-		return err
-	}
+	p.quiet(args.Netns, args.IfName)
 	port, err := portguard.PortOf(answer, c.Bridge)
 	if err != nil {
 		return err

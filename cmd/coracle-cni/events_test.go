@@ -64,7 +64,7 @@ func TestNotices(t *testing.T) {
 	}, port: func(bridge, port string) error {
 		order = append(order, "port "+port+" at "+bridge)
 		return stuck
-	}, quiet: func(string, string) error { return nil }, guard: func(p portguard.Port) error {
+	}, quiet: func(string, string) {}, guard: func(p portguard.Port) error {
 		order = append(order, fmt.Sprint("guard ", p.Name, " ", p.MAC, " ", p.IPs))
 		return nil
 	}, unguard: func(p portguard.Port) error {

@@ -15,7 +15,7 @@ type early struct{ next http.RoundTripper }
 // earlyWaits are the times before further requests, the first and the last one; each is twice as long as the one before.
 const (
 	firstEarlyWait = 10 * time.Millisecond
-	lastEarlyWait  = 320 * time.Millisecond
+	lastEarlyWait  = 160 * time.Millisecond
 )
 
 // podNeeds are the paths of what the kubelet reads for one of its pods.

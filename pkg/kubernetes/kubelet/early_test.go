@@ -23,7 +23,7 @@ func (f *refusing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusCreated, Body: r.Body}, nil
 }
 
-// TestEarly: what a pod needs is asked for until the API server knows that the pod is on this node, for less than a second; nothing else is asked for again.
+// TestEarly: what a pod needs is asked for until the API server knows that the pod is on this node, for a third of a second; nothing else is asked for again.
 func TestEarly(t *testing.T) {
 	const token = "/api/v1/namespaces/a/serviceaccounts/b/token"
 	for _, c := range []struct {
@@ -35,7 +35,7 @@ func TestEarly(t *testing.T) {
 		{"at once", http.MethodPost, token, refusing{}, http.StatusCreated, 1, time.Millisecond, -1},
 		{"known later", http.MethodPost, token, refusing{status: http.StatusForbidden, times: 3}, http.StatusCreated, 4, 100 * time.Millisecond, 60 * time.Millisecond},
 		{"pod known later", http.MethodPost, token, refusing{status: http.StatusNotFound, times: 1}, http.StatusCreated, 2, 20 * time.Millisecond, 0},
-		{"never", http.MethodPost, token, refusing{status: http.StatusForbidden, times: 100}, http.StatusForbidden, 7, time.Second, 0},
+		{"never", http.MethodPost, token, refusing{status: http.StatusForbidden, times: 100}, http.StatusForbidden, 6, 400 * time.Millisecond, 0},
 		{"claim known later", http.MethodGet, "/api/v1/namespaces/a/persistentvolumeclaims/b", refusing{status: http.StatusForbidden, times: 2}, http.StatusCreated, 3, 50 * time.Millisecond, 0},
 		{"volume known later", http.MethodGet, "/api/v1/persistentvolumes/b", refusing{status: http.StatusForbidden, times: 1}, http.StatusCreated, 2, 20 * time.Millisecond, 0},
 		{"no such claim", http.MethodGet, "/api/v1/namespaces/a/persistentvolumeclaims/b", refusing{status: http.StatusNotFound, times: 1}, http.StatusNotFound, 1, time.Millisecond, -1},

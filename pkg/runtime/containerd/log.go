@@ -16,6 +16,8 @@ var noise = []struct{ message, err string }{
 	// A container has ended meanwhile.
 	{"collecting metrics for ", "ttrpc: closed"},
 	{"collecting metrics for ", "no such device"},
+	// The kubelet has stopped, and does not want to hear of containers any more.
+	{"GetContainerEvents failed", "code = "},
 }
 
 // logger returns a logger that writes like the standard logger, at its own level.

@@ -17,6 +17,7 @@ func TestQuiet(t *testing.T) {
 		{`ContainerStatus for "0a1b" failed`, "rpc error: code = DeadlineExceeded", false},
 		{`ContainerStatus for "0a1b" failed`, "", false},
 		{"collecting metrics for 0a1b", "ttrpc: closed", true},
+		{"GetContainerEvents failed, error", "rpc error: code = Canceled desc = context canceled", true},
 		{"RunPodSandbox failed", "rpc error: code = NotFound", false},
 	} {
 		e := logrus.NewEntry(logrus.New())
