@@ -86,13 +86,13 @@ const (
 // WritePatched writes the changed sources of modules to out/NAME each, and out/go.mod, a copy of that in the directory module with which they are used.
 // names are separated by commas. (The go command's overlays cannot replace files in the module cache.)
 func WritePatched(names, module, out string) error {
-	files := map[string][]byte{}
+	written := map[string][]byte{}
 	for _, file := range []string{"go.mod", "go.sum"} {
 		data, err := os.ReadFile(filepath.Join(module, file))
 		if err != nil {
 			return err
 		}
-		files[file] = data
+		written[file] = data
 	}
 	for name := range strings.SplitSeq(names, ",") {
 		p, ok := patches[name]
@@ -104,18 +104,18 @@ func WritePatched(names, module, out string) error {
 			return err
 		}
 		for file, data := range sources {
-			files[filepath.Join(name, file)] = data
+			written[filepath.Join(name, file)] = data
 		}
 		place, err := filepath.Rel(module, filepath.Join(out, name)) // relative, because the program's build information has it
 		if err != nil {
 			return err
 		}
-		files["go.mod"] = fmt.Appendf(files["go.mod"], "\nreplace %s => ./%s\n", p.module, place)
+		written["go.mod"] = fmt.Appendf(written["go.mod"], "\nreplace %s => ./%s\n", p.module, place)
 		if err := os.RemoveAll(filepath.Join(out, name)); err != nil { // which may have files of another version
 			return err
 		}
 	}
-	for file, data := range files {
+	for file, data := range written {
 		if err := writeIfChanged(filepath.Join(out, file), data); err != nil {
 			return err
 		}

@@ -51,7 +51,7 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestPatched runs our tests of changed modules, and upstream's of those that are changed as a whole.
+// TestPatched runs our tests of changed modules, and upstream's of fifo.
 func TestPatched(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
