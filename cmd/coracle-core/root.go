@@ -18,6 +18,7 @@ func commands() []*cobra.Command {
 		tokenCommand(),
 		nodeCommand(),
 		etcdCommand(),
+		secretsEncryptCommand(),
 		clusterCommand(),
 		configCommand(),
 		statusCommand(),

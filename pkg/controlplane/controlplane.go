@@ -49,23 +49,25 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 	if err != nil {
 		return nil, err
 	}
+	secrets, encryptionFile := data.addEncryption(g, cfg)
 	showMetrics(cfg)
 	extras := newAddonParts(cfg, report, joins.hub)
 	api := g.Add("kube-apiserver", apiserver.APIServer{
-		Store:     data.store,
-		API:       cfg.API,
-		Network:   cfg.Network,
-		Issuer:    "https://kubernetes.default.svc." + cfg.Network.Domain,
-		Files:     apiserverFiles(dirs),
-		AuditLog:  dirs.AuditLog(),
-		Extension: joins.extension(),
-		Egress:    joins.egress(cfg),
-		Guard:     joins.guard,
-		Groups:    extras.groups,
-		Admission: append(extras.admission, addon.Admission{Name: nodeadmission.Name, New: func() admission.Interface { return nodeadmission.New(cfg) }}),
-		Gates:     gates,
-		Args:      cfg.Args["kube-apiserver"],
-	}, data.unit)
+		Store:      data.store,
+		API:        cfg.API,
+		Network:    cfg.Network,
+		Issuer:     "https://kubernetes.default.svc." + cfg.Network.Domain,
+		Files:      apiserverFiles(dirs),
+		AuditLog:   dirs.AuditLog(),
+		Encryption: encryptionFile,
+		Extension:  joins.extension(),
+		Egress:     joins.egress(cfg),
+		Guard:      joins.guard,
+		Groups:     extras.groups,
+		Admission:  append(extras.admission, addon.Admission{Name: nodeadmission.Name, New: func() admission.Interface { return nodeadmission.New(cfg) }}),
+		Gates:      gates,
+		Args:       cfg.Args["kube-apiserver"],
+	}, data.unit, secrets)
 	files, err := embedded.Render(cfg, addons.Manifests()...)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/sirupsen/logrus"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
@@ -18,6 +19,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/etcd/encryption"
+	"github.com/coracle-dev/coracle/pkg/etcd/encryptionconfig"
 	"github.com/coracle-dev/coracle/pkg/etcd/maintenance"
 	"github.com/coracle-dev/coracle/pkg/etcd/member"
 	"github.com/coracle-dev/coracle/pkg/etcd/memberremoval"
@@ -30,6 +33,7 @@ import (
 type storage struct {
 	unit    *lifecycle.Unit
 	store   config.Datastore
+	dial    func() (*clientv3.Client, error)
 	member  *member.Etcd     // nil for an external datastore, as members is
 	members *members.Members // as this server's member sees them
 }
@@ -45,7 +49,8 @@ func RequestReset(dirs paths.Dirs, snapshot string) error {
 func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 	if cfg.Datastore.External() {
 		own := func() (string, error) { return pki.OwnPin(cfg.Dirs) }
-		return storage{unit: g.Add("datastore", member.External{Store: cfg.Datastore, Cluster: own}), store: cfg.Datastore}
+		external := member.External{Store: cfg.Datastore, Cluster: own}
+		return storage{unit: g.Add("datastore", external), store: cfg.Datastore, dial: external.Dial}
 	}
 	dirs := cfg.Dirs
 	peer := member.TLS{
@@ -73,13 +78,28 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 		member:  member,
 		members: &members.Members{Socket: dirs.EtcdSocket(), CA: peer.CA, Cert: peer.Cert, Key: peer.Key},
 	}
+	s.dial = s.members.Dial
 	if controlplaneuser.Pending(dirs, dirs.RekeyRequest()) {
 		s.unit = g.Add("rekey", rekey.Rekey{
 			Request: dirs.RekeyRequest(), Finish: func() error { return controlplaneuser.Finish(dirs, dirs.RekeyRequest()) },
-			CA: pkiFile(dirs, "ca.crt"), Dial: s.members.Dial,
+			CA: pkiFile(dirs, "ca.crt"), Seal: func() (encryption.Seal, error) { return encryption.NewSeal(dirs) }, Dial: s.dial,
 		}, s.unit)
 	}
 	return s
+}
+
+// addEncryption adds what the API server needs to encrypt Secrets. file is its configuration, "" if the user gives one.
+func (s storage) addEncryption(g *lifecycle.Group, cfg config.Config) (unit *lifecycle.Unit, file string) {
+	c := encryptionconfig.Config{
+		Dial:   s.dial,
+		Prefix: encryption.Prefix(cfg.Datastore),
+		Seal:   func() (encryption.Seal, error) { return encryption.NewSeal(cfg.Dirs) },
+		Node:   cfg.Node.Name,
+	}
+	if !encryption.OfUser(cfg) {
+		c.File = cfg.Dirs.ControlPlaneRun("encryption.json")
+	}
+	return g.Add("encryption", c, s.unit), c.File
 }
 
 // Others is the client of the cluster's other servers that are known on this machine.

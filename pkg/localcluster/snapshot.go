@@ -21,14 +21,16 @@ import (
 	"github.com/coracle-dev/coracle/pkg/etcd/rekeyrequest"
 )
 
-// Snapshot is the content of all nodes' disks at one moment, without keys.
+// Snapshot is the content of all nodes' disks at one moment, without keys of machines and authorities.
 type Snapshot struct {
 	Name    string    `json:"name"`
 	Cluster string    `json:"cluster"` // from which it was taken
 	Version string    `json:"version"` // of coracle
 	Created time.Time `json:"created"`
 	// CA is the certificate of the cluster's CA.
-	CA    []byte         `json:"ca"`
+	CA []byte `json:"ca"`
+	// Seal opens the keys with which the Secrets in etcd's data are encrypted; see pki.SealKey.
+	Seal  []byte         `json:"seal,omitempty"`
 	Nodes []SnapshotNode `json:"nodes"`
 	// Config is the content of the servers' configuration file; "" for none.
 	Config string `json:"config,omitempty"`
@@ -227,7 +229,7 @@ func (h *holder) restore() error {
 
 // requestRekey requests new keys for the data of the first server, which is a copy of another cluster's.
 func (h *holder) requestRekey(one Snapshot) error {
-	r := rekeyrequest.Request{CA: one.CA, Addresses: map[netip.Addr]netip.Addr{}, Machines: map[string]string{}}
+	r := rekeyrequest.Request{CA: one.CA, Seal: one.Seal, Addresses: map[netip.Addr]netip.Addr{}, Machines: map[string]string{}}
 	for i, n := range one.Nodes {
 		r.Addresses[n.IP] = h.record.Nodes[i].IP
 		dirs := paths.Dirs{Data: h.store.host(h.record.Name, n.Name, "data")}

@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// The content of a snapshot: the cluster's data, images and containers, volumes, manifests. Keys, tokens, certificates and the list of
-// servers are not in it.
+// The content of a snapshot: the cluster's data, images and containers, volumes, manifests. Keys (but that of the Secrets in the data), tokens,
+// certificates and the list of servers are not in it.
 var (
 	snapshotData    = []string{etcdData, "node/containerd", "node/images.json", "node/cni", "node/static-pods", "manifests", "storage"}
 	snapshotKubelet = []string{"pods"}
@@ -101,8 +102,13 @@ func (one *Snapshot) read(s Store, r Record) error {
 	if err := checkKeyless(one.Config); err != nil {
 		return err
 	}
-	var err error
-	one.CA, err = os.ReadFile(filepath.Join(paths.Dirs{Data: s.host(r.Name, r.servers()[0].Name, "data")}.PKI(), "ca.crt"))
+	dirs := paths.Dirs{Data: s.host(r.Name, r.servers()[0].Name, "data")}
+	_, key, err := pki.SealKey(dirs)
+	if err != nil {
+		return err
+	}
+	one.Seal = key[:]
+	one.CA, err = pki.OwnCA(dirs)
 	return err
 }
 

@@ -15,6 +15,7 @@ func TestThreeServers(t *testing.T) {
 		name string
 		test func(*testing.T, *hosts.Cluster)
 	}{
+		{"keys of Secrets change", testSecretsKeys},
 		{"the lead is lost", testLostLead},
 		{"a chart's leader is cut off", testChartsLeader},
 		{"a stolen machine is removed", testRevoked},

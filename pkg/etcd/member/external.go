@@ -120,6 +120,15 @@ func (e External) tls() (*tls.Config, error) {
 	return nil, nil
 }
 
+// Dial connects to the datastore. The caller closes the client.
+func (e External) Dial() (*clientv3.Client, error) {
+	tlsConfig, err := e.tls()
+	if err != nil {
+		return nil, err
+	}
+	return e.client(context.Background(), tlsConfig)
+}
+
 func (e External) client(ctx context.Context, tlsConfig *tls.Config) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Context: ctx, Endpoints: e.Store.Endpoints, TLS: tlsConfig, Logger: zap.NewNop()})
 }

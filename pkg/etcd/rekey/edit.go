@@ -2,6 +2,7 @@ package rekey
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/kubernetes/scheme"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -31,6 +33,8 @@ type edit struct {
 	addresses    map[string]string
 	machines     map[string]string
 	codec        *protobuf.Serializer
+	// secrets decrypts with the former cluster's keys and encrypts with the new one's; nil if nothing is encrypted.
+	secrets value.Transformer
 }
 
 func newEdit(r rekeyrequest.Request, ca []byte) *edit {
@@ -51,6 +55,28 @@ var (
 	protobufMark  = []byte("k8s\x00")
 	encryptedMark = []byte("k8s:enc:")
 )
+
+// stored returns the new form of a value in etcd, which may be encrypted, nil if it does not change.
+func (e *edit) stored(ctx context.Context, key string, data []byte) ([]byte, error) {
+	if e.secrets == nil || !bytes.HasPrefix(data, encryptedMark) {
+		return e.object(key, data)
+	}
+	about := value.DefaultContext(key)
+	plain, stale, err := e.secrets.TransformFromStorage(ctx, data, about)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := e.object(key, plain)
+	switch {
+	case err != nil:
+		return nil, err
+	case changed == nil && !stale:
+		return nil, nil
+	case changed == nil:
+		changed = plain
+	}
+	return e.secrets.TransformToStorage(ctx, changed, about)
+}
 
 // object returns the new form of a value, nil if it does not change.
 func (e *edit) object(key string, value []byte) ([]byte, error) {

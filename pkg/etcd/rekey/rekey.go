@@ -6,12 +6,15 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/etcd/encryption"
 	"github.com/coracle-dev/coracle/pkg/etcd/rekeyrequest"
 )
 
@@ -22,6 +25,8 @@ type Rekey struct {
 	Finish  func() error
 	// CA is the file with the new authority's certificate.
 	CA string
+	// Seal returns the new cluster's seal of its encryption keys.
+	Seal func() (encryption.Seal, error)
 	// Dial connects to etcd.
 	Dial func() (*clientv3.Client, error)
 }
@@ -80,9 +85,19 @@ func (r Rekey) rekey(ctx context.Context) error {
 			return fmt.Errorf("removing what belongs to the former cluster: %w", err)
 		}
 	}
-	changed, err := rewriteAll(ctx, client, newEdit(request, ca))
+	e := newEdit(request, ca)
+	keys := encryption.Store{Client: client, Prefix: strings.TrimSuffix(Prefix, "/")}
+	if err := r.newKeys(ctx, &keys, request, e); err != nil {
+		return err
+	}
+	changed, err := rewriteAll(ctx, client, e)
 	if err != nil {
 		return err
+	}
+	if e.secrets != nil {
+		if err := keys.Forget(ctx); err != nil {
+			return fmt.Errorf("removing the former cluster's encryption keys: %w", err)
+		}
 	}
 	if err := r.Finish(); err != nil {
 		return fmt.Errorf("noting that this is a cluster of its own: %w", err)
@@ -90,6 +105,26 @@ func (r Rekey) rekey(ctx context.Context) error {
 	logrus.WithField("component", "rekey").WithField("took", time.Since(began).Round(time.Millisecond)).
 		Infof("made a copy of a cluster one of its own; %d objects differ", changed)
 	return nil
+}
+
+// newKeys makes encryption keys for the new cluster if the former one had some, and sets what reads and writes Secrets.
+func (r Rekey) newKeys(ctx context.Context, keys *encryption.Store, request rekeyrequest.Request, e *edit) (err error) {
+	if len(request.Seal) == 0 {
+		return nil
+	}
+	formerName, err := pki.CAPin(request.CA)
+	if err != nil {
+		return err
+	}
+	if keys.Seal, err = r.Seal(); err != nil {
+		return err
+	}
+	both, ok, err := keys.Refound(ctx, encryption.Seal{Name: formerName, Key: [32]byte(request.Seal)})
+	if err != nil || !ok {
+		return err
+	}
+	e.secrets, err = both.Transformer()
+	return err
 }
 
 // page is how many objects are read at a time.
@@ -104,7 +139,7 @@ func rewriteAll(ctx context.Context, client *clientv3.Client, e *edit) (changed 
 			return changed, fmt.Errorf("reading the former cluster's objects: %w", err)
 		}
 		for _, kv := range got.Kvs {
-			value, err := e.object(string(kv.Key), kv.Value)
+			value, err := e.stored(ctx, string(kv.Key), kv.Value)
 			if err != nil {
 				return changed, fmt.Errorf("changing %s: %w", kv.Key, err)
 			}

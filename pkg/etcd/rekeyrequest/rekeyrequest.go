@@ -1,5 +1,5 @@
 // Package rekeyrequest reads and writes the request to turn a copy of a cluster's data into a new cluster, with the same objects and without
-// a secret of the former one. The copy contains no keys, but a Request. Because of it the front makes new keys instead of asking for the old
+// a secret of the former one. The copy contains no keys of machines or authorities, but a Request. Because of it the front makes new keys instead of asking for the old
 // ones, and component rekey changes the data before the API is served, and deletes the request. It is a separate package because the front
 // links it, and no etcd client.
 package rekeyrequest
@@ -17,6 +17,8 @@ type Request struct {
 	CA []byte `json:"ca"`
 	// Addresses maps each node's address in the former cluster to its new one.
 	Addresses map[netip.Addr]netip.Addr `json:"addresses,omitempty"`
+	// Seal opens the former cluster's encryption keys: pki.SealKey of its CA. It is in nobody's use any more once the request is done.
+	Seal []byte `json:"seal,omitempty"`
 	// Machines are the hashes of the new machines' keys, by node name. They replace those of the former machines.
 	Machines map[string]string `json:"machines,omitempty"`
 }

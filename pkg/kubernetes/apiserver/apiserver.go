@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apiserver/pkg/server/options/encryptionconfig/controller"
 	"k8s.io/client-go/rest"
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
@@ -25,19 +26,21 @@ import (
 
 // APIServer is the component.
 type APIServer struct {
-	Store     config.Datastore // also where the data is in our own etcd
-	API       config.API
-	Network   config.Network
-	Issuer    string // of service account tokens
-	Files     Files
-	AuditLog  string            // file, used if there is an audit policy
-	Extension Extension         // paths of coracle; the zero value has none
-	Egress    Egress            // how nodes and pods are reached
-	Guard     Guard             // checks the requests of nodes; may be nil
-	Groups    []Group           // API groups of coracle
-	Admission []addon.Admission // plugins of coracle, which are on by default
-	Gates     string            // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
-	Args      []string          // pass-through flags, "name=value"
+	Store    config.Datastore // also where the data is in our own etcd
+	API      config.API
+	Network  config.Network
+	Issuer   string // of service account tokens
+	Files    Files
+	AuditLog string // file, used if there is an audit policy
+	// Encryption is coracle's own EncryptionConfiguration, used if API has none. It exists, and may change.
+	Encryption string
+	Extension  Extension         // paths of coracle; the zero value has none
+	Egress     Egress            // how nodes and pods are reached
+	Guard      Guard             // checks the requests of nodes; may be nil
+	Groups     []Group           // API groups of coracle
+	Admission  []addon.Admission // plugins of coracle, which are on by default
+	Gates      string            // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
+	Args       []string          // pass-through flags, "name=value"
 }
 
 // Files are the paths of keys and certificates, and of a configuration file that Run writes.
@@ -76,6 +79,7 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 	if err := atomicfile.Write(a.Files.Authentication, []byte(authentication), 0o600); err != nil {
 		return fmt.Errorf("writing the authentication configuration: %w", err)
 	}
+	controller.EncryptionConfigFileChangePollDuration = time.Second // upstream's minute would be a minute for each step of a change of keys
 	completed, err := a.options(ctx)
 	if err != nil {
 		return err

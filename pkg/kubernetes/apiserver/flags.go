@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -68,7 +69,7 @@ func (a APIServer) flags() kube.Flags {
 		{"etcd-keyfile", a.Store.KeyFile},
 		{"disable-admission-plugins", strings.Join(a.API.DisableAdmission, ",")},
 		{"admission-control-config-file", a.API.AdmissionConfig},
-		{"encryption-provider-config", a.API.EncryptionConfig},
+		{"encryption-provider-config", cmp.Or(a.API.EncryptionConfig, a.Encryption)},
 		{"audit-policy-file", a.API.AuditPolicy},
 	}
 	for _, kv := range optional {
@@ -76,7 +77,7 @@ func (a APIServer) flags() kube.Flags {
 			f = append(f, kv)
 		}
 	}
-	if a.API.EncryptionConfig != "" {
+	if a.API.EncryptionConfig != "" || a.Encryption != "" {
 		f = append(f, [2]string{"encryption-provider-config-automatic-reload", "true"})
 	}
 	if a.API.AuditPolicy != "" {

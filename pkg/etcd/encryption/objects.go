@@ -1,0 +1,108 @@
+package encryption
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apiserver/pkg/storage/value"
+)
+
+// page is how many Secrets are read at a time; each can have a megabyte.
+const page = 50
+
+// writers is how many Secrets are written at the same time. etcd syncs their writes together.
+const writers = 8
+
+// each calls do for a page of Secrets at a time.
+func (s Store) each(ctx context.Context, do func(*clientv3.GetResponse) error) error {
+	from := s.Prefix + "/" + resource + "/"
+	end := clientv3.GetPrefixRangeEnd(from)
+	for {
+		got, err := s.Client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(page))
+		if err != nil {
+			return fmt.Errorf("reading Secrets: %w", err)
+		}
+		if err := do(got); err != nil {
+			return err
+		}
+		if !got.More || len(got.Kvs) == 0 {
+			return nil
+		}
+		from = string(got.Kvs[len(got.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// Count returns how many Secrets are encrypted with which key, by its name. Those that are not encrypted have the name "".
+func (s Store) Count(ctx context.Context) (map[string]int, error) {
+	all := map[string]int{}
+	err := s.each(ctx, func(got *clientv3.GetResponse) error {
+		for _, kv := range got.Kvs {
+			all[keyOf(kv.Value)]++
+		}
+		return nil
+	})
+	return all, err
+}
+
+// rewrite encrypts all Secrets that are not encrypted with the key that is written with, and returns how many. tell is called from time to time with how
+// many were looked at. It works on etcd's values: the content of a Secret stays as it is, and no webhook can refuse it.
+func (s Store) rewrite(ctx context.Context, k Keys, tell func(done int)) (changed int64, err error) {
+	t, err := k.Transformer()
+	if err != nil {
+		return 0, err
+	}
+	done, count := 0, atomic.Int64{}
+	err = s.each(ctx, func(got *clientv3.GetResponse) error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.SetLimit(writers)
+		for _, kv := range got.Kvs {
+			g.Go(func() error {
+				err := s.rewriteOne(ctx, t, string(kv.Key), kv.Value, kv.ModRevision, clientv3.LeaseID(kv.Lease), &count)
+				if err != nil {
+					return fmt.Errorf("encrypting %s anew: %w", kv.Key, err)
+				}
+				return nil
+			})
+		}
+		err := g.Wait()
+		done += len(got.Kvs)
+		tell(done)
+		return err
+	})
+	return count.Load(), err
+}
+
+// rewriteOne encrypts a Secret, again if somebody writes it at the same time: a server that has been slow may have used the former key.
+func (s Store) rewriteOne(ctx context.Context, t value.Transformer, key string, data []byte, revision int64, lease clientv3.LeaseID, count *atomic.Int64) error {
+	for {
+		about := value.DefaultContext(key)
+		plain, stale, err := t.TransformFromStorage(ctx, data, about)
+		if err != nil || !stale {
+			return err
+		}
+		next, err := t.TransformToStorage(ctx, plain, about)
+		if err != nil {
+			return err
+		}
+		got, err := s.Client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
+			Then(clientv3.OpPut(key, string(next), clientv3.WithLease(lease))).Else(clientv3.OpGet(key)).Commit()
+		if err != nil {
+			return err
+		}
+		if got.Succeeded {
+			count.Add(1)
+			return nil
+		}
+		kvs := got.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 { // it was deleted
+			return nil
+		}
+		data, revision, lease = kvs[0].Value, kvs[0].ModRevision, clientv3.LeaseID(kvs[0].Lease)
+	}
+}
+
+var errNotRewritten = errors.New("Secrets are still encrypted with a former key, which would be lost: run coracle secrets-encrypt reencrypt first")

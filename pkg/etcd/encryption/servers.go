@@ -1,0 +1,103 @@
+package encryption
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// presence is how long after its last sign of life a server counts as running, in seconds.
+const presence = 30
+
+// Report is what a server says of itself in etcd while it runs.
+type Report struct {
+	Hash string `json:"hash"` // of the Keys.Config that its API server uses
+}
+
+func (s Store) servers() string { return s.Prefix + "/coracle.io/encryption-servers/" }
+
+// Servers returns the running servers that follow changes of the keys, by the names of their nodes.
+func (s Store) Servers(ctx context.Context) (map[string]Report, error) {
+	got, err := s.Client.Get(ctx, s.servers(), clientv3.WithPrefix())
+	if err != nil {
+		return nil, fmt.Errorf("reading which keys servers use: %w", err)
+	}
+	all := map[string]Report{}
+	for _, kv := range got.Kvs {
+		var r Report
+		if err := json.Unmarshal(kv.Value, &r); err != nil {
+			return nil, fmt.Errorf("reading which keys servers use: %s is damaged: %w", kv.Key, err)
+		}
+		all[strings.TrimPrefix(string(kv.Key), s.servers())] = r
+	}
+	return all, nil
+}
+
+// Present keeps a server's report in etcd as long as ctx lives and etcd can be reached, and removes it afterwards. lost is closed when the report is
+// no longer kept.
+func (s Store) Present(ctx context.Context, server string, r Report) (lost <-chan struct{}, err error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	lease, err := s.Client.Grant(ctx, presence)
+	if err != nil {
+		return nil, err
+	}
+	alive, err := s.Client.KeepAlive(ctx, lease.ID)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Client.Put(ctx, s.servers()+server, string(text), clientv3.WithLease(lease.ID)); err != nil {
+		return nil, err
+	}
+	end := make(chan struct{})
+	go func() {
+		defer close(end)
+		for range alive { //nolint:revive // the values tell nothing
+		}
+		if ctx.Err() != nil { // a server that stops is not waited for
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			_, _ = s.Client.Revoke(last, lease.ID) // else it ends by itself
+		}
+	}()
+	return end, nil
+}
+
+// lock makes sure that one command at a time changes keys. The lock of a command that was killed ends after presence.
+func (s Store) lock(ctx context.Context, who string) (unlock func(), err error) {
+	lease, err := s.Client.Grant(ctx, presence)
+	if err != nil {
+		return nil, fmt.Errorf("locking the encryption keys: %w", err)
+	}
+	key := s.Prefix + "/coracle.io/encryption-lock"
+	unlock = func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_, _ = s.Client.Revoke(last, lease.ID) // else it ends by itself
+	}
+	got, err := s.Client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, who, clientv3.WithLease(lease.ID))).Else(clientv3.OpGet(key)).Commit()
+	if err != nil {
+		unlock()
+		return nil, fmt.Errorf("locking the encryption keys: %w", err)
+	}
+	if !got.Succeeded {
+		unlock()
+		holder := "another command"
+		if kvs := got.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+			holder = string(kvs[0].Value)
+		}
+		return nil, fmt.Errorf("the encryption keys are being changed by %s: wait for it, or, if it was killed, half a minute", holder)
+	}
+	if _, err := s.Client.KeepAlive(ctx, lease.ID); err != nil {
+		unlock()
+		return nil, fmt.Errorf("locking the encryption keys: %w", err)
+	}
+	return unlock, nil
+}

@@ -1,0 +1,200 @@
+package encryption
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/crypto/nacl/secretbox"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// Seal is what keeps the keys from everybody who can read etcd's data but is no server.
+type Seal struct {
+	Name string   // of the authority from whose key it is derived: the hash of its public key
+	Key  [32]byte // the key itself
+}
+
+// NewSeal returns the seal of this server's cluster.
+func NewSeal(d paths.Dirs) (s Seal, err error) {
+	s.Name, s.Key, err = pki.SealKey(d)
+	return s, err
+}
+
+// Prefix returns what all keys of a cluster in its datastore begin with.
+func Prefix(d config.Datastore) string {
+	if d.External() {
+		return d.Prefix
+	}
+	return "/registry"
+}
+
+// OfUser reports whether the user's own configuration says how Secrets are encrypted, and not this package.
+func OfUser(cfg config.Config) bool {
+	return cfg.API.EncryptionConfig != "" || slices.ContainsFunc(cfg.Args["kube-apiserver"], func(arg string) bool {
+		return strings.HasPrefix(strings.TrimLeft(arg, "-"), "encryption-provider-config=")
+	})
+}
+
+// Store is the data of a cluster in etcd.
+type Store struct {
+	Client *clientv3.Client
+	Prefix string // what all keys of the cluster begin with: /registry
+	Seal   Seal
+}
+
+func (s Store) record() string { return s.Prefix + "/coracle.io/encryption" }
+
+// sealed is the record in etcd: the keys, sealed for each authority that servers may have.
+type sealed struct {
+	Sealed map[string][]byte `json:"sealed"`
+}
+
+// nonceBytes is the length of the random number before each sealed record.
+const nonceBytes = 24
+
+func (s Seal) close(k Keys) ([]byte, error) {
+	text, err := json.Marshal(k)
+	if err != nil {
+		return nil, err
+	}
+	var nonce [nonceBytes]byte
+	_, _ = rand.Read(nonce[:]) // it never fails, see crypto/rand
+	return secretbox.Seal(nonce[:], text, &nonce, &s.Key), nil
+}
+
+var errSeal = errors.New("the cluster's encryption keys are sealed with another authority than this server's ca.key: " +
+	"put the cluster's server/pki/ca.key back, from a backup or from another server")
+
+func (s Seal) open(data []byte) (k Keys, err error) {
+	if len(data) < nonceBytes {
+		return k, errSeal
+	}
+	text, ok := secretbox.Open(nil, data[nonceBytes:], (*[nonceBytes]byte)(data), &s.Key)
+	if !ok {
+		return k, errSeal
+	}
+	return k, json.Unmarshal(text, &k)
+}
+
+// Loaded are the keys of a cluster as they were at a revision of etcd.
+type Loaded struct {
+	Keys
+	Exists   bool  // there are or were keys; false in clusters of before coracle encrypted anything
+	At       int64 // etcd's revision when they were read
+	modified int64 // the record's own, 0 if there is none
+}
+
+// Load reads the keys.
+func (s Store) Load(ctx context.Context) (Loaded, error) {
+	got, err := s.Client.Get(ctx, s.record())
+	if err != nil {
+		return Loaded{}, fmt.Errorf("reading the encryption keys: %w", err)
+	}
+	l := Loaded{At: got.Header.Revision, Exists: len(got.Kvs) > 0, Keys: Keys{Stage: Start}}
+	if !l.Exists {
+		return l, nil
+	}
+	l.modified = got.Kvs[0].ModRevision
+	var r sealed
+	if err := json.Unmarshal(got.Kvs[0].Value, &r); err != nil {
+		return l, fmt.Errorf("reading the encryption keys: %s in etcd is damaged: %w", s.record(), err)
+	}
+	l.Keys, err = s.Seal.open(r.Sealed[s.Seal.Name])
+	return l, err
+}
+
+// errOther is the error if somebody else has changed the keys meanwhile.
+var errOther = errors.New("the encryption keys were changed by another command at the same time: look at coracle secrets-encrypt status, and repeat this one")
+
+// save writes the keys if they are still as they were loaded.
+func (s Store) save(ctx context.Context, before Loaded, k Keys) error {
+	box, err := s.Seal.close(k)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(sealed{Sealed: map[string][]byte{s.Seal.Name: box}})
+	if err != nil {
+		return err
+	}
+	// In this form, as kube-apiserver writes objects: shims such as kine support no other transactions.
+	done, err := s.Client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(s.record()), "=", before.modified)).
+		Then(clientv3.OpPut(s.record(), string(text))).Else(clientv3.OpGet(s.record())).Commit()
+	if err != nil {
+		return fmt.Errorf("writing the encryption keys: %w", err)
+	}
+	if !done.Succeeded {
+		return errOther
+	}
+	return nil
+}
+
+// Begin loads the keys. If the cluster has no data at all it makes a first key before.
+func (s Store) Begin(ctx context.Context) (Loaded, error) {
+	l, err := s.Load(ctx)
+	if err != nil || l.Exists {
+		return l, err
+	}
+	any, err := s.Client.Get(ctx, s.Prefix+"/", clientv3.WithPrefix(), clientv3.WithLimit(2), clientv3.WithKeysOnly())
+	if err != nil {
+		return l, fmt.Errorf("looking whether this is a new cluster: %w", err)
+	}
+	for _, kv := range any.Kvs {
+		if string(kv.Key) != s.Prefix+"/coracle.io/cluster" { // an external etcd has it before all else
+			return l, nil
+		}
+	}
+	k := Keys{}.with(time.Now())
+	k.Write, k.Stage = k.newest(), Start
+	if err := s.save(ctx, l, k); err != nil && !errors.Is(err, errOther) {
+		return l, err
+	}
+	return s.Load(ctx)
+}
+
+// Changes returns a channel that gets a value when the keys may have changed since l was loaded, and is closed when the watch ends.
+func (s Store) Changes(ctx context.Context, l Loaded) clientv3.WatchChan {
+	return s.Client.Watch(clientv3.WithRequireLeader(ctx), s.record(), clientv3.WithRev(l.At+1))
+}
+
+// Refound gives a copy of a cluster's data keys of its own: it returns those of the former cluster and the new one together, which have to be
+// used until all values are rewritten. former is the former cluster's seal. ok is false if nothing is encrypted.
+func (s Store) Refound(ctx context.Context, former Seal) (k Keys, ok bool, err error) {
+	l, err := s.Load(ctx)
+	if errors.Is(err, errSeal) { // not interrupted: nobody has sealed anything for this cluster yet
+		own := s.Seal
+		s.Seal = former
+		if l, err = s.Load(ctx); err != nil {
+			return k, false, err
+		}
+		s.Seal = own
+		k = l.Keys
+		next := Keys{List: k.List}.with(time.Now()).List
+		k.List, k.Stage = append(k.List, next...), Start
+		if k.Write != "" {
+			k.Write = k.newest()
+		}
+		return k, true, s.save(ctx, l, k)
+	}
+	return l.Keys, l.Exists, err
+}
+
+// Forget removes all keys but the one that is written with.
+func (s Store) Forget(ctx context.Context) error {
+	l, err := s.Load(ctx)
+	if err != nil {
+		return err
+	}
+	k := l.Keys
+	k.List = slices.DeleteFunc(slices.Clone(k.List), func(one Key) bool { return one.Name != k.Write })
+	return s.save(ctx, l, k)
+}

@@ -1,0 +1,186 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// storedSecrets returns what the first bytes of all Secrets in etcd say of their encryption, with how many there are of each.
+func storedSecrets(t *testing.T, c *hosts.Cluster, h *hosts.Host) map[string]int {
+	t.Helper()
+	all := map[string]int{}
+	err := c.Etcd(h, func(ctx context.Context, client *clientv3.Client, _ string) error {
+		got, err := client.Get(ctx, "/registry/secrets/", clientv3.WithPrefix())
+		for _, kv := range got.Kvs {
+			mark := "plain"
+			if strings.HasPrefix(string(kv.Value), "k8s:enc:") {
+				mark = strings.Join(strings.SplitN(string(kv.Value), ":", 6)[:5], ":")
+			}
+			all[mark]++
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// secretsLoad writes and reads Secrets through all servers until it is stopped: what one server has written another one reads.
+type secretsLoad struct {
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	asked  int
+	failed []string
+}
+
+func startSecretsLoad(t *testing.T, c *hosts.Cluster, named string, servers ...*hosts.Host) *secretsLoad {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &secretsLoad{stop: cancel}
+	for i, h := range servers {
+		write, err := c.Client(h, hosts.OwnAPI)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := c.Client(servers[(i+1)%len(servers)], hosts.OwnAPI)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.wg.Go(func() {
+			tick := time.NewTicker(75 * time.Millisecond)
+			defer tick.Stop()
+			for n := 0; ctx.Err() == nil; n++ {
+				name := fmt.Sprintf("%s-%d-%d", named, i, n%20)
+				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{"n": fmt.Appendf(nil, "%d", n)}}
+				var err error
+				if n < 20 {
+					_, err = write.CoreV1().Secrets("default").Create(ctx, secret, metav1.CreateOptions{})
+				} else {
+					_, err = write.CoreV1().Secrets("default").Update(ctx, secret, metav1.UpdateOptions{})
+				}
+				l.note(ctx, err)
+				got, err := read.CoreV1().Secrets("default").Get(ctx, name, metav1.GetOptions{})
+				if err == nil && string(got.Data["n"]) != fmt.Sprint(n) {
+					err = fmt.Errorf("%s has %s instead of %d", name, got.Data["n"], n)
+				}
+				l.note(ctx, err)
+				<-tick.C
+			}
+		})
+	}
+	return l
+}
+
+func (l *secretsLoad) note(ctx context.Context, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked++
+	if err != nil && ctx.Err() == nil {
+		l.failed = append(l.failed, err.Error())
+	}
+}
+
+func (l *secretsLoad) end(t *testing.T) {
+	t.Helper()
+	l.stop()
+	l.wg.Wait()
+	t.Logf("%d requests for Secrets, %d failed", l.asked, len(l.failed))
+	for _, err := range l.failed[:min(5, len(l.failed))] {
+		t.Error(err)
+	}
+}
+
+// testSecretsKeys changes the keys with which Secrets are encrypted while all servers write and read some.
+func testSecretsKeys(t *testing.T, c *hosts.Cluster) {
+	first, second, third := c.Servers[0], c.Servers[1], c.Servers[2]
+	first.Kubectl("create", "secret", "generic", "treasure", "--from-literal=word=hidden word")
+	defer first.Kubectl("delete", "secrets", "--all")
+	if got := storedSecrets(t, c, second); got["k8s:enc:secretbox:v1:key1"] == 0 || len(got) != 1 {
+		t.Fatalf("a new cluster's Secrets are %v", got)
+	}
+	load := startSecretsLoad(t, c, "load", c.Servers...)
+	began := time.Now()
+	t.Log(second.Coracle("secrets-encrypt", "rotate-keys"))
+	t.Logf("rotated after %.1f s", time.Since(began).Seconds())
+	if got := storedSecrets(t, c, third); got["k8s:enc:secretbox:v1:key2"] == 0 || len(got) != 1 {
+		t.Errorf("after the keys were rotated Secrets are %v", got)
+	}
+
+	t.Log(third.Coracle("secrets-encrypt", "disable"))
+	if got := storedSecrets(t, c, first); len(got) != 1 || got["plain"] == 0 {
+		t.Errorf("after encryption was disabled Secrets are %v", got)
+	}
+	if out := first.Coracle("secrets-encrypt", "status"); !strings.Contains(out, "Encryption Status: Disabled") || !strings.Contains(out, "All hashes match") {
+		t.Error(out)
+	}
+	t.Log(first.Coracle("secrets-encrypt", "enable"))
+	for _, step := range []string{"prepare", "rotate", "reencrypt"} {
+		out := second.Coracle("secrets-encrypt", step)
+		t.Logf("%s: %s", step, out)
+	}
+	if out := first.Coracle("secrets-encrypt", "status"); !strings.Contains(out, "Encryption Status: Enabled\nCurrent Rotation Stage: reencrypt_finished\nServer Encryption Hashes: All hashes match") {
+		t.Error(out)
+	}
+	load.end(t)
+	killedChanges(t, c, first)
+
+	// A server that was away meanwhile follows when it starts.
+	if err := c.Running(third).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	load = startSecretsLoad(t, c, "second-load", first, second)
+	t.Log(first.Coracle("secrets-encrypt", "rotate-keys"))
+	load.end(t)
+	since := time.Now()
+	c.Start(third)
+	c.AwaitHealthy(since, 2*time.Minute)
+	if got := third.Kubectl("get", "secret", "treasure", "-o", "jsonpath={.data.word}"); got != "aGlkZGVuIHdvcmQ=" {
+		t.Errorf("the server that was away reads %q", got)
+	}
+	for _, h := range c.Servers {
+		for _, line := range c.Running(h).Errors() {
+			if strings.Contains(line, "encrypt") {
+				t.Errorf("%s: %s", h.Name, line)
+			}
+		}
+	}
+}
+
+// killedChanges kills a change of the keys after various times, and repeats it until it ends.
+func killedChanges(t *testing.T, c *hosts.Cluster, h *hosts.Host) {
+	for _, after := range []time.Duration{300 * time.Millisecond, 1500 * time.Millisecond} {
+		cmd := h.Command(hosts.Bin(t), "secrets-encrypt", "rotate-keys")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
+		err := cmd.Wait()
+		t.Logf("killed after %s: %v", after, err)
+		if _, exited := err.(*exec.ExitError); err != nil && !exited {
+			t.Fatal(err)
+		}
+		hosts.Eventually(t, time.Minute, func() error { // the lock of the killed command ends by itself
+			_, err := c.Servers[1].TryCoracle("secrets-encrypt", "rotate-keys")
+			return err
+		})
+		if got := storedSecrets(t, c, h); len(got) != 1 || got["plain"] != 0 {
+			t.Errorf("after a change was killed and repeated Secrets are %v", got)
+		}
+	}
+	if got := h.Kubectl("get", "secret", "treasure", "-o", "jsonpath={.data.word}"); got != "aGlkZGVuIHdvcmQ=" {
+		t.Errorf("after killed changes a Secret is %q", got)
+	}
+}
