@@ -166,5 +166,6 @@ func apiserverFiles(d paths.Dirs) apiserver.Files {
 		ProxyClientCert:   pkiFile(d, "front-proxy-client.crt"),
 		ProxyClientKey:    pkiFile(d, "front-proxy-client.key"),
 		Authentication:    d.ControlPlaneRun("authentication.yaml"),
+		AuditPolicy:       d.ControlPlaneRun("audit-policy.yaml"),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,12 @@ func (l laptop) forked(t *testing.T, cluster, pods string) {
 	}
 	if got := l.on(cluster, "get", "secret", "password", "-o", "jsonpath={.data.word}"); got != "c2VzYW1l" {
 		t.Errorf("%s: the user's Secret is %q", cluster, got)
+	}
+	// Its Secrets are encrypted, with a key of its own.
+	node := l.clusters()[cluster].Nodes[0]
+	out := l.Run("nsenter", "-t", strconv.Itoa(node.PID), "-a", "/usr/local/bin/coracle", "secrets-encrypt", "status")
+	if !strings.Contains(out, "Enabled") || !strings.Contains(out, "key2") || strings.Contains(out, "key1") || strings.Contains(out, "not encrypted") {
+		t.Errorf("%s: %s", cluster, out)
 	}
 	for _, n := range l.clusters()[cluster].Nodes {
 		expect(t, "web-", func() (string, error) { return l.Get(fmt.Sprintf("http://%s:30080/hostname", n.IP)) })

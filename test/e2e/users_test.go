@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -68,4 +69,65 @@ func testUsers(t *testing.T, h *hosts.Host) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// testAudit looks up in the audit log what people did, and finds nothing there of what happens by itself.
+func testAudit(t *testing.T, h *hosts.Host) {
+	began := time.Now().UTC().Format(time.RFC3339)
+	h.Kubectl("create", "namespace", "audited")
+	h.Kubectl("-n", "audited", "create", "secret", "generic", "treasure", "--from-literal=word=never-in-a-log")
+	h.Kubectl("-n", "audited", "get", "secret", "treasure")
+	h.Kubectl("-n", "audited", "get", "configmaps")
+	if _, err := h.TryCoracle("kubectl", "-n", "audited", "delete", "secret", "treasure", "--as=mallory"); err == nil {
+		t.Error("mallory may delete Secrets")
+	}
+	h.Kubectl("exec", "client", "--", "true")
+	out := h.Coracle("audit", "--since", began)
+	for _, want := range []string{
+		"  system:admin  create  secrets  audited/treasure  201  ", "  system:admin  get  secrets  audited/treasure  200  ",
+		"  system:admin as mallory  delete  secrets  audited/treasure  403  ", "  system:admin  get  pods/exec  default/client  101  ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the audit log lacks %q:\n%s", want, out)
+		}
+	}
+	for _, unwanted := range []string{"never-in-a-log", "  get  configmaps  ", "  leases", "  events", "/status", "system:kube-controller-manager  get", "system:node:solo  get", "system:node:solo  patch"} {
+		if strings.Contains(out, unwanted) || strings.Contains(h.Coracle("audit", "-o", "json"), unwanted) {
+			t.Errorf("the audit log has %q", unwanted)
+		}
+	}
+	if out := h.Coracle("audit", "--since", began, "--user", "mallory", "--namespace", "audited", "--resource", "secrets"); strings.Count(out, "\n") != 1 {
+		t.Errorf("mallory's requests are %q", out)
+	}
+	if info, err := os.Stat(h.Data("log", "audit", "audit.log")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the audit log's mode is %v, %v", info.Mode(), err)
+	}
+	followed := h.Command("timeout", "60", hosts.Bin(t), "audit", "-f", "-n", "0", "--resource", "configmaps", "--verb", "delete")
+	lines, err := followed.StdoutPipe()
+	if err == nil {
+		err = followed.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = followed.Process.Kill(); _ = followed.Wait() }()
+	seen := make(chan string)
+	go func() {
+		line, _ := bufio.NewReader(lines).ReadString('\n') // "" at the end
+		seen <- line
+	}()
+	for n := 0; ; n++ { // it may not follow yet when the first is deleted
+		h.Kubectl("-n", "audited", "create", "configmap", fmt.Sprint("followed-", n))
+		h.Kubectl("-n", "audited", "delete", "configmap", fmt.Sprint("followed-", n))
+		select {
+		case line := <-seen:
+			if !strings.Contains(line, "  system:admin  delete  configmaps  audited/followed-") {
+				t.Errorf("followed: %q", line)
+			}
+		case <-time.After(time.Second):
+			continue
+		}
+		break
+	}
+	h.Kubectl("delete", "namespace", "audited", "--wait=false")
 }

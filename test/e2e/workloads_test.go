@@ -51,6 +51,7 @@ func TestWorkloads(t *testing.T) {
 		"admission webhooks":   testWebhooks,
 		"kubectl cluster-info": testClusterInfo,
 		"node version":         testNodeVersion,
+		"audit":                testAudit,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

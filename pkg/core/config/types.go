@@ -131,6 +131,8 @@ type API struct {
 	SchedulerConfig  string `json:"schedulerConfig,omitempty"`
 	EncryptionConfig string `json:"encryptionConfig,omitempty"`
 	AuditPolicy      string `json:"auditPolicy,omitempty"`
+	// Audit keeps an audit log, with coracle's policy if there is no AuditPolicy.
+	Audit bool `json:"audit"`
 }
 
 // Local returns the address at which processes of this machine reach its API server.

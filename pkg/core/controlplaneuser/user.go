@@ -153,7 +153,7 @@ func ownDirs(cfg config.Config) []string {
 	if !cfg.Datastore.External() {
 		dirs = append(dirs, d.Etcd())
 	}
-	if cfg.API.AuditPolicy != "" || paths.Exists(filepath.Dir(d.AuditLog())) {
+	if cfg.API.Audit || paths.Exists(filepath.Dir(d.AuditLog())) {
 		dirs = append(dirs, filepath.Dir(d.AuditLog()))
 	}
 	return dirs

@@ -2,7 +2,7 @@ package paths
 
 import "path/filepath"
 
-// AuditLog is kube-apiserver's audit log, written if there is an audit policy.
+// AuditLog is kube-apiserver's audit log. Its former files are beside it.
 func (d Dirs) AuditLog() string { return d.data("log", "audit", "audit.log") }
 
 // AuditLogLink leads to AuditLog, where the log was before the control plane ran as a user of its own.

@@ -49,6 +49,7 @@ func groups(core []*cobra.Command, help *cobra.Command) []group {
 			other("status", "Show how this machine's part of the cluster is doing"),
 			other("doctor", "Find out what is wrong with a coracle that runs"),
 			logsCommand(),
+			auditCommand(),
 			other("trace", "Show where the time of the last start went"),
 			other("support-bundle", "Collect logs, states and facts for a bug report in one file"),
 		}},

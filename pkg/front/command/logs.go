@@ -87,15 +87,11 @@ func printLogs(ctx context.Context, dirs paths.Dirs, filter *logs.Filter, most i
 }
 
 func logFilter(since, component, level string, now time.Time) (*logs.Filter, error) {
-	f := &logs.Filter{Component: component}
-	if since != "" {
-		ago, err := time.ParseDuration(since)
-		if f.Since = now.Add(-ago); err != nil {
-			if f.Since, err = time.Parse(time.RFC3339, since); err != nil {
-				return nil, exitcode.Usagef("--since: %q is neither a duration like 90m nor a time like 2006-01-02T15:04:05Z", since)
-			}
-		}
+	begin, err := sinceTime(since, now)
+	if err != nil {
+		return nil, err
 	}
+	f := &logs.Filter{Component: component, Since: begin}
 	if level != "" {
 		l, err := logrus.ParseLevel(level)
 		if err != nil {
@@ -104,6 +100,21 @@ func logFilter(since, component, level string, now time.Time) (*logs.Filter, err
 		f.Level = l
 	}
 	return f, nil
+}
+
+// sinceTime reads the value of --since; "" is the zero time.
+func sinceTime(since string, now time.Time) (time.Time, error) {
+	if since == "" {
+		return time.Time{}, nil
+	}
+	if ago, err := time.ParseDuration(since); err == nil {
+		return now.Add(-ago), nil
+	}
+	begin, err := time.Parse(time.RFC3339, since)
+	if err != nil {
+		return begin, exitcode.Usagef("--since: %q is neither a duration like 90m nor a time like 2006-01-02T15:04:05Z", since)
+	}
+	return begin, nil
 }
 
 // logPrinter prints lines: of the existing ones the last most, and all that follow.

@@ -43,7 +43,7 @@ type APIServer struct {
 	Args       []string          // pass-through flags, "name=value"
 }
 
-// Files are the paths of keys and certificates, and of a configuration file that Run writes.
+// Files are the paths of keys and certificates, and of configuration files that Run writes.
 type Files struct {
 	ClientCA          string
 	Cert, Key         string // serving
@@ -56,6 +56,7 @@ type Files struct {
 	ProxyClientCert   string
 	ProxyClientKey    string
 	Authentication    string // AuthenticationConfiguration, generated
+	AuditPolicy       string // Policy, generated
 }
 
 // authentication allows anonymous requests to the health endpoints only.
@@ -78,6 +79,9 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "kube-apiserver")
 	if err := atomicfile.Write(a.Files.Authentication, []byte(authentication), 0o600); err != nil {
 		return fmt.Errorf("writing the authentication configuration: %w", err)
+	}
+	if err := a.writeAuditPolicy(); err != nil {
+		return fmt.Errorf("writing the audit policy: %w", err)
 	}
 	controller.EncryptionConfigFileChangePollDuration = time.Second // upstream's minute would be a minute for each step of a change of keys
 	completed, err := a.options(ctx)

@@ -70,7 +70,6 @@ func (a APIServer) flags() kube.Flags {
 		{"disable-admission-plugins", strings.Join(a.API.DisableAdmission, ",")},
 		{"admission-control-config-file", a.API.AdmissionConfig},
 		{"encryption-provider-config", cmp.Or(a.API.EncryptionConfig, a.Encryption)},
-		{"audit-policy-file", a.API.AuditPolicy},
 	}
 	for _, kv := range optional {
 		if kv[1] != "" {
@@ -80,13 +79,7 @@ func (a APIServer) flags() kube.Flags {
 	if a.API.EncryptionConfig != "" || a.Encryption != "" {
 		f = append(f, [2]string{"encryption-provider-config-automatic-reload", "true"})
 	}
-	if a.API.AuditPolicy != "" {
-		f = append(f,
-			[2]string{"audit-log-path", a.AuditLog},
-			[2]string{"audit-log-maxage", "30"},
-			[2]string{"audit-log-maxbackup", "5"},
-			[2]string{"audit-log-maxsize", "50"})
-	}
+	f = append(f, a.auditFlags()...)
 	f = f.Override(a.Args)
 	if a.Gates != "" {
 		f = f.Override([]string{a.Gates})

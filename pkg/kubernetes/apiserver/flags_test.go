@@ -29,7 +29,7 @@ func plain() APIServer {
 	const pki = "/var/lib/coracle/server/pki/"
 	return APIServer{
 		Store:   config.Datastore{Endpoints: []string{"unix:///run/coracle/etcd.sock"}},
-		API:     config.API{Bind: addr("0.0.0.0"), Advertise: addr("192.0.2.7"), Port: 6443, EvictAfter: 30 * time.Second},
+		API:     config.API{Bind: addr("0.0.0.0"), Advertise: addr("192.0.2.7"), Port: 6443, EvictAfter: 30 * time.Second, Audit: true},
 		Network: config.Network{ServiceCIDRs: cidrs("10.43.0.0/16"), Domain: "cluster.local", NodePorts: "30000-32767"},
 		Issuer:  "https://kubernetes.default.svc.cluster.local",
 		Files: Files{ClientCA: pki + "ca.crt", Cert: pki + "apiserver.crt", Key: pki + "apiserver.key",
@@ -37,8 +37,9 @@ func plain() APIServer {
 			KubeletClientCert: pki + "apiserver-kubelet-client.crt", KubeletClientKey: pki + "apiserver-kubelet-client.key",
 			ProxyClientCA: pki + "front-proxy-ca.crt", ProxyClientCert: pki + "front-proxy-client.crt",
 			ProxyClientKey: pki + "front-proxy-client.key",
-			Authentication: "/var/lib/coracle/server/etc/authentication.yaml"},
-		AuditLog: "/var/lib/coracle/log/audit.log",
+			Authentication: "/run/coracle/control-plane/authentication.yaml", AuditPolicy: "/run/coracle/control-plane/audit-policy.yaml"},
+		AuditLog:   "/var/lib/coracle/log/audit/audit.log",
+		Encryption: "/run/coracle/control-plane/encryption.json",
 	}
 }
 
@@ -57,6 +58,7 @@ func TestFlags(t *testing.T) {
 			a.Store = config.Datastore{Endpoints: []string{"https://192.0.2.1:2379", "https://192.0.2.2:2379"}, Prefix: "/one",
 				CAFile: "/etc/ca.crt", CertFile: "/etc/client.crt", KeyFile: "/etc/client.key"}
 		},
+		"quiet":    func(a *APIServer) { a.API.Audit = false },
 		"loopback": func(a *APIServer) { a.API.Advertise = addr("127.0.0.1") },
 		"files": func(a *APIServer) {
 			a.API.EnableAdmission, a.API.DisableAdmission = []string{"AlwaysPullImages", "EventRateLimit"}, []string{"PodSecurity"}

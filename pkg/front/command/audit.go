@@ -1,0 +1,259 @@
+package command
+
+import (
+	"bufio"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coracle-dev/coracle/pkg/core/logs"
+)
+
+const (
+	auditLong = `Print who has done what in the cluster through this server's API: changes, who has read Secrets, and who has entered pods. What nodes and
+controllers do is not in it. Each server records the requests that it has answered. It needs root.
+
+The records are kept in the data directory's log/audit. --audit-policy-file records something else, --audit=false nothing.`
+	auditExample = `
+# What has happened since this morning, and what happens
+coracle audit --since 8h -f
+
+# What alice has deleted
+coracle audit --user alice --verb delete
+
+# Who has read Secrets of a namespace, for a program
+coracle audit --resource secrets --verb get,list,watch --namespace shop -o json`
+)
+
+// auditCommand prints the audit log.
+func auditCommand() *cobra.Command {
+	c := &cobra.Command{Use: "audit", Short: "Show who has done what in the cluster", Long: auditLong, Example: auditExample, Args: NoArgs}
+	c.Flags().SortFlags = false
+	f := &auditFilter{}
+	follow := c.Flags().BoolP("follow", "f", false, "Go on with requests as they come")
+	count := c.Flags().IntP("lines", "n", -1, "How many requests to begin with at most (default all, or 20 with --follow)")
+	since := c.Flags().String("since", "", "Only requests from then on: a duration like 90m, or a time like 2006-01-02T15:04:05Z")
+	c.Flags().StringVar(&f.user, "user", "", "Only requests of this user, or of all users that begin so: NAME or PREFIX*")
+	c.Flags().StringSliceVar(&f.verbs, "verb", nil, "Only these: create, update, patch, delete, get, ...")
+	c.Flags().StringSliceVar(&f.resources, "resource", nil, "Only requests for these: pods, pods/exec, deployments.apps, ...")
+	c.Flags().StringVar(&f.namespace, "namespace", "", "Only requests for objects of this namespace")
+	output := OutputFlag(c, "", "json")
+	w := whereFlags(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		begin, err := sinceTime(*since, time.Now())
+		if err != nil {
+			return err
+		}
+		f.since, f.raw = begin, *output == "json"
+		if *count < 0 && *follow {
+			*count = 20
+		}
+		cfg, ok, err := w.config()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			cfg.Dirs = w.dirs()
+		}
+		return printAudit(c.Context(), cfg.Dirs.AuditLog(), f, *count, *follow)
+	}
+	return c
+}
+
+// printAudit prints the requests in an audit log: of those that are there the last most ones, and new ones if follow is true.
+func printAudit(ctx context.Context, path string, f *auditFilter, most int, follow bool) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	p := &logPrinter{out: bufio.NewWriter(os.Stdout), most: most}
+	line := func(text string) error {
+		if shown, ok := f.show(text); ok {
+			return p.line(shown)
+		}
+		return nil
+	}
+	err := readFormer(path, f.since, line)
+	switch {
+	case err != nil:
+	case follow:
+		err = logs.Follow(ctx, path, &logs.Filter{}, line, p.caughtUp)
+	default:
+		if err = logs.Read(path, &logs.Filter{}, line); err == nil {
+			err = p.caughtUp()
+		}
+		if _, statErr := os.Stat(path); err == nil {
+			err = statErr
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: the audit log is for root only, put sudo before the command", err)
+	case errors.Is(err, syscall.EPIPE): // the reader has closed its end, as head does
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no audit log in %s: this machine is no server, has not run with this data directory, or runs with --audit=false", filepath.Dir(path))
+	}
+	return err
+}
+
+// readFormer reads the files that kube-apiserver has put aside, the oldest first. Their names have the time, in UTC, until which they were written.
+func readFormer(path string, since time.Time, line func(string) error) error {
+	base := strings.TrimSuffix(path, ".log")
+	files, err := filepath.Glob(base + "-*.log*")
+	if err != nil {
+		return err
+	}
+	slices.Sort(files)
+	for _, file := range files {
+		stamp, _, _ := strings.Cut(strings.TrimPrefix(file, base+"-"), ".log")
+		if until, err := time.Parse("2006-01-02T15-04-05.000", stamp); err == nil && until.Before(since) {
+			continue
+		}
+		if strings.HasSuffix(file, ".gz") && slices.Contains(files, strings.TrimSuffix(file, ".gz")) {
+			continue // it is being compressed
+		}
+		if err := readOne(file, line); err != nil && !errors.Is(err, fs.ErrNotExist) { // it was removed, or compressed, meanwhile
+			return err
+		}
+	}
+	return nil
+}
+
+func readOne(file string, line func(string) error) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	var text io.Reader = in
+	if strings.HasSuffix(file, ".gz") {
+		if text, err = gzip.NewReader(in); err != nil {
+			return fmt.Errorf("reading %s: %w", file, err)
+		}
+	}
+	lines := bufio.NewReader(text)
+	for {
+		one, err := lines.ReadString('\n')
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("reading %s: %w", file, err)
+		}
+		if err := line(strings.TrimSuffix(one, "\n")); err != nil {
+			return err
+		}
+	}
+}
+
+// auditEvent is what is shown of an Event of audit.k8s.io/v1.
+type auditEvent struct {
+	Stage                    string    `json:"stage"`
+	RequestReceivedTimestamp time.Time `json:"requestReceivedTimestamp"`
+	Verb                     string    `json:"verb"`
+	RequestURI               string    `json:"requestURI"`
+	User                     auditUser `json:"user"`
+	ImpersonatedUser         auditUser `json:"impersonatedUser"`
+	SourceIPs                []string  `json:"sourceIPs"`
+	UserAgent                string    `json:"userAgent"`
+	ObjectRef                struct {
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+		APIGroup    string `json:"apiGroup"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+}
+
+type auditUser struct {
+	Username string `json:"username"`
+}
+
+// auditFilter selects requests. The zero value selects all.
+type auditFilter struct {
+	user, namespace  string
+	verbs, resources []string
+	since            time.Time
+	raw              bool // lines are printed as they are
+}
+
+// show returns the line to print for a line of the log. ok is false if it is not selected.
+func (f *auditFilter) show(text string) (shown string, ok bool) {
+	var e auditEvent
+	if json.Unmarshal([]byte(text), &e) != nil { // the last line before a power cut
+		return "", false
+	}
+	if !f.wants(e) {
+		return "", false
+	}
+	if f.raw {
+		return text, true
+	}
+	return e.String(), true
+}
+
+func (f *auditFilter) wants(e auditEvent) bool {
+	o := e.ObjectRef
+	named := []string{o.Resource, o.Resource + "." + o.APIGroup, o.Resource + "/" + o.Subresource}
+	ofUser := func(name string) bool {
+		prefix, any := strings.CutSuffix(f.user, "*")
+		return name == f.user || any && strings.HasPrefix(name, prefix)
+	}
+	return !e.RequestReceivedTimestamp.Before(f.since) &&
+		(f.user == "" || ofUser(e.User.Username) || e.ImpersonatedUser.Username != "" && ofUser(e.ImpersonatedUser.Username)) &&
+		(f.namespace == "" || o.Namespace == f.namespace) &&
+		(len(f.verbs) == 0 || slices.Contains(f.verbs, e.Verb)) &&
+		(len(f.resources) == 0 || slices.ContainsFunc(f.resources, func(r string) bool { return slices.Contains(named, r) }))
+}
+
+// String is the event as people read it. Users choose some of its words, so nothing in it controls a terminal.
+func (e auditEvent) String() string {
+	who := e.User.Username
+	if e.ImpersonatedUser.Username != "" {
+		who += " as " + e.ImpersonatedUser.Username
+	}
+	what := e.ObjectRef.Resource
+	if e.ObjectRef.Subresource != "" {
+		what += "/" + e.ObjectRef.Subresource
+	}
+	if e.ObjectRef.APIGroup != "" {
+		what += "." + e.ObjectRef.APIGroup
+	}
+	of := e.ObjectRef.Name
+	if e.ObjectRef.Namespace != "" {
+		of = e.ObjectRef.Namespace + "/" + of
+	}
+	result := strconv.Itoa(e.ResponseStatus.Code)
+	if e.Stage == "ResponseStarted" {
+		result = "begins"
+	}
+	agent, _, _ := strings.Cut(e.UserAgent, " ")
+	fields := []string{e.RequestReceivedTimestamp.UTC().Format("2006-01-02T15:04:05.000Z"), who, e.Verb, cmp.Or(what, e.RequestURI), of, result, strings.Join(e.SourceIPs, ","), agent}
+	for i, field := range fields {
+		fields[i] = printable(cmp.Or(field, "-"))
+	}
+	return strings.Join(fields, "  ")
+}
+
+// printable escapes what is no printable character.
+func printable(s string) string {
+	quoted := strconv.Quote(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
