@@ -19,6 +19,7 @@ func commands() []*cobra.Command {
 		nodeCommand(),
 		etcdCommand(),
 		secretsEncryptCommand(),
+		certificateCommand(),
 		clusterCommand(),
 		configCommand(),
 		statusCommand(),

@@ -43,6 +43,7 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 		return nil, err
 	}
 
+	kube.ReloadCertificates(cfg.CertificateLife)
 	g.Add("clock", clocksteps.Steps{})
 	data := addStorage(g, cfg)
 	joins, err := newJoinEndpoint(cfg)
@@ -96,6 +97,7 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 		Kubeconfig:        dirs.ServerConfig("controller-manager.kubeconfig"),
 		CA:                pkiFile(dirs, "ca.crt"),
 		CAKey:             pkiFile(dirs, "ca.key"),
+		CertificateLife:   cfg.CertificateLife,
 		ServiceAccountKey: pkiFile(dirs, "sa.key"),
 		VolumePlugins:     dirs.VolumePlugins(),
 		Network:           cfg.Network,

@@ -54,7 +54,7 @@ func settings(t *testing.T) config.Config {
 	in := func(name string) string { return filepath.Join(root, name) }
 	address := netip.MustParseAddr("127.0.0.1")
 	cfg := config.Config{
-		Role: config.Server,
+		Role: config.Server, CertificateLife: 24 * time.Hour,
 		Dirs: paths.Dirs{Data: in("data"), Run: in("run"), Config: in("etc"), Kubelet: in("kubelet")},
 		Network: config.Network{
 			ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")},
@@ -63,7 +63,7 @@ func settings(t *testing.T) config.Config {
 			Domain:       "cluster.local", Backend: config.VXLAN, NodePorts: "30000-32767",
 		},
 		API: config.API{Bind: address, Advertise: address, Port: freePort(t),
-			KubeconfigPath: in("kubeconfig.yaml"), KubeconfigMode: 0o600},
+			KubeconfigPath: in("kubeconfig.yaml"), KubeconfigMode: 0o600, Audit: true},
 		Node: config.Node{Name: "n1", IPs: []netip.Addr{address}},
 	}
 	for _, dir := range []string{cfg.Dirs.Run, cfg.Dirs.Data, filepath.Dir(cfg.Dirs.State("x")), filepath.Dir(cfg.Dirs.EtcdSocket())} {

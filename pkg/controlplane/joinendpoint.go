@@ -39,13 +39,15 @@ func newJoinEndpoint(cfg config.Config) (*joinEndpoint, error) {
 	}
 	hub := &tunnel.Hub{}
 	return &joinEndpoint{open: make(chan struct{}), hub: hub, guard: nodeguard.New(hub.Disconnect), server: &endpoint.Server{
-		Client:       client,
-		Version:      version.Version,
-		Own:          netip.AddrPortFrom(cfg.API.Advertise, cfg.API.Port).String(),
-		CA:           func() ([]byte, error) { return os.ReadFile(pkiFile(dirs, "ca.crt")) },
-		Settings:     cfg.Shared,
-		Keys:         func() (map[string][]byte, error) { return pki.ReadKeys(dirs) },
-		Sign:         func(csr []byte, node string) ([]byte, error) { return pki.SignNode(dirs, csr, node) },
+		Client:   client,
+		Version:  version.Version,
+		Own:      netip.AddrPortFrom(cfg.API.Advertise, cfg.API.Port).String(),
+		CA:       func() ([]byte, error) { return os.ReadFile(pkiFile(dirs, "ca.crt")) },
+		Settings: cfg.Shared,
+		Keys:     func() (map[string][]byte, error) { return pki.ReadKeys(dirs) },
+		Sign: func(csr []byte, node string) ([]byte, error) {
+			return pki.SignNode(dirs, csr, node, cfg.CertificateLife)
+		},
 		BeforeServer: func() error { return markJoined(dirs) },
 	}}, nil
 }

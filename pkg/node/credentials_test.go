@@ -55,7 +55,7 @@ func TestAdmittedExpired(t *testing.T) {
 		case r.URL.Path == join.PathAgent:
 			var request join.Request
 			_ = json.NewDecoder(r.Body).Decode(&request)
-			cert, err := pki.SignNode(server.Dirs, request.CSR, request.Node)
+			cert, err := pki.SignNode(server.Dirs, request.CSR, request.Node, 0)
 			if err != nil {
 				t.Error(err)
 			}
@@ -74,7 +74,7 @@ func TestAdmittedExpired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := pki.SignNode(server.Dirs, csr, "agent")
+	cert, err := pki.SignNode(server.Dirs, csr, "agent", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

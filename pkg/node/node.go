@@ -65,6 +65,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 	}
 	node := kube.NewOwnNode(creds.reader, cfg.Node.Name)
 
+	kube.ReloadCertificates(cfg.CertificateLife)
 	g.Add("clock", clocksteps.Steps{})
 	servers := apiBalancer(cfg, gate, report)
 	balancer := g.Add("balancer", servers)

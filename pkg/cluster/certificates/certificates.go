@@ -4,6 +4,7 @@
 package certificates
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -16,12 +17,20 @@ import (
 )
 
 // Bounds of the pause between checks. The upper one is for clock changes that the kernel does not report, the lower one for an authority
-// that is about to expire. Renewal begins with a third of the validity left (four months), so hourly retries suffice after an error.
+// that is about to expire. Renewal begins with a third of the validity left (four months by default), so hourly retries suffice after an error, or
+// several in that third.
 const (
 	longestSleep  = 24 * time.Hour
 	shortestSleep = time.Minute
 	sleepAfterErr = time.Hour
+	retries       = 5
+	shortestRetry = 10 * time.Second
 )
+
+// retryIn is the pause after an error, for a certificate that ends after a time.
+func retryIn(left time.Duration) time.Duration {
+	return max(min(sleepAfterErr, left/retries), shortestRetry)
+}
 
 // tryTimeout limits a request for an agent's certificate.
 const tryTimeout = time.Minute
@@ -79,8 +88,9 @@ func (r Renewal) pass(log logrus.FieldLogger) time.Duration {
 		log.WithField("certificates", strings.Join(report.Issued, ", ")).Info("renewed certificates")
 	}
 	if err != nil {
-		log.WithError(err).Error("renewing certificates; trying again in an hour")
-		return sleepAfterErr
+		pause := retryIn(cmp.Or(r.Config.CertificateLife, retries*sleepAfterErr) / 3)
+		log.WithError(err).Errorf("renewing certificates; trying again in %s", pause)
+		return pause
 	}
 	return min(max(time.Until(report.Next), shortestSleep), longestSleep)
 }
@@ -125,15 +135,15 @@ func (r AgentRenewal) pass(ctx context.Context, log logrus.FieldLogger) time.Dur
 		err = r.Renew(try)
 	}
 	if err != nil {
-		pause := max(min(sleepAfterErr, time.Until(expires)), shortestSleep) // when it has ended, the node is cut off
+		pause := retryIn(time.Until(expires))
 		if ctx.Err() == nil {
 			log.WithError(err).Errorf("renewing the node's certificate, valid until %s; trying again in %s", expires.Format(time.DateOnly), pause)
 		}
 		return pause
 	}
 	log.Info("renewed the node's certificate")
-	if due, _, err = r.Due(); err != nil {
+	if due, _, err = r.Due(); err != nil || time.Now().After(due) { // the authority ends
 		return sleepAfterErr
 	}
-	return min(max(time.Until(due), sleepAfterErr), longestSleep)
+	return min(time.Until(due), longestSleep)
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 )
 
-// TestPauses: a node with an expired certificate is cut off, so it tries again soon; and a server looks once a day even if nothing is due.
+// TestPauses: the sooner a node's certificate ends, the sooner it tries again; and a server looks once a day even if nothing is due.
 func TestPauses(t *testing.T) {
 	log, _ := logtest.NewNullLogger()
-	for _, test := range []struct{ left, want time.Duration }{{time.Hour + time.Second, sleepAfterErr}, {10 * time.Minute, 10 * time.Minute}, {-time.Hour, shortestSleep}} {
+	for _, test := range []struct{ left, want time.Duration }{{6 * time.Hour, sleepAfterErr}, {10 * time.Minute, 2 * time.Minute}, {-time.Hour, shortestRetry}} {
 		r := AgentRenewal{
 			Due: func() (time.Time, time.Time, error) {
 				return time.Now().Add(-24 * time.Hour), time.Now().Add(test.left), nil

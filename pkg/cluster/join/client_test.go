@@ -77,7 +77,7 @@ func admit(t *testing.T, cfg config.Config) http.HandlerFunc {
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 			t.Error(err)
 		}
-		cert, err := pki.SignNode(cfg.Dirs, request.CSR, request.Node)
+		cert, err := pki.SignNode(cfg.Dirs, request.CSR, request.Node, 0)
 		if err != nil {
 			t.Error(err)
 		}

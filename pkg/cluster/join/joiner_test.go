@@ -88,7 +88,7 @@ func (c *cluster) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	var request Request
 	_ = json.NewDecoder(r.Body).Decode(&request)
-	cert, err := pki.SignNode(c.cfg.Dirs, request.CSR, request.Node)
+	cert, err := pki.SignNode(c.cfg.Dirs, request.CSR, request.Node, 0)
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return

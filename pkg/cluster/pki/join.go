@@ -2,7 +2,6 @@ package pki
 
 import (
 	"bytes"
-	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
@@ -87,8 +86,9 @@ func ParseRequest(csr []byte) (*x509.CertificateRequest, error) {
 	return r, nil
 }
 
-// SignNode signs a request of NodeRequest for the named node with the cluster's CA and returns the certificate in PEM form.
-func SignNode(d paths.Dirs, csr []byte, node string) ([]byte, error) {
+// SignNode signs a request of NodeRequest for the named node with the cluster's CA and returns the certificate in PEM form. life is how long it is
+// valid; 0 is the default.
+func SignNode(d paths.Dirs, csr []byte, node string, life time.Duration) ([]byte, error) {
 	r, err := checkNodeRequest(csr, node)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func SignNode(d paths.Dirs, csr []byte, node string) ([]byte, error) {
 		return nil, err
 	}
 	l := leafNamed("node")
-	cert, err := signPublic(leafTemplate(desired{leaf: l, CN: l.commonName(node)}, now), r.PublicKey, ca)
+	cert, err := signPublic(leafTemplate(desired{leaf: l, CN: l.commonName(node), Life: life}, now), r.PublicKey, ca)
 	if err != nil {
 		return nil, err
 	}
@@ -255,24 +255,4 @@ func OwnPin(d paths.Dirs) (string, error) {
 		return "", err
 	}
 	return CAPin(data)
-}
-
-// SealKey derives a key from that of the cluster's CA, which all servers and nobody else have, for what servers keep from those who can read the
-// datastore. name identifies the CA: the hash of its public key.
-func SealKey(d paths.Dirs) (name string, key [32]byte, err error) {
-	file := filepath.Join(d.PKI(), clusterCA.Name+".key")
-	signer, err := readKey(file)
-	if err != nil {
-		return "", key, fmt.Errorf("reading the key of the cluster's CA: %w", err)
-	}
-	der, err := x509.MarshalPKIXPublicKey(signer.Public())
-	if err != nil {
-		return "", key, err
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(signer)
-	if err != nil {
-		return "", key, err
-	}
-	derived, err := hkdf.Key(sha256.New, secret, nil, "coracle: encryption keys in the datastore", len(key))
-	return fingerprint(der), [32]byte(derived), err
 }

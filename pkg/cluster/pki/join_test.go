@@ -50,7 +50,7 @@ func TestNodeJoins(t *testing.T) {
 	if err != nil || ownErr != nil || first != second || first != own || len(first) != 64 {
 		t.Errorf("identities %q, %q, %q, %v, %v", first, second, own, err, ownErr)
 	}
-	cert, err := SignNode(server.Dirs, csr, "boat-2")
+	cert, err := SignNode(server.Dirs, csr, "boat-2", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestBadRequests(t *testing.T) {
 		{"of the masters", altered(t, func(r *x509.CertificateRequest) { r.Subject.Organization = []string{"system:masters"} }), "boat-2", "is for"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if _, err := SignNode(server.Dirs, []byte(tc.csr), tc.node); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, err := SignNode(server.Dirs, []byte(tc.csr), tc.node, 0); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -134,7 +134,7 @@ func TestAcceptNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cert, err := SignNode(by.Dirs, csr, "boat-2")
+		cert, err := SignNode(by.Dirs, csr, "boat-2", 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/clock"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
@@ -22,10 +23,11 @@ type desired struct {
 	leaf
 	CN   string
 	SANs sans
+	Life time.Duration // 0 means leafLife
 }
 
 func (l leaf) desired(cfg config.Config) desired {
-	w := desired{leaf: l, CN: l.commonName(cfg.Node.Name)}
+	w := desired{leaf: l, CN: l.commonName(cfg.Node.Name), Life: cfg.CertificateLife}
 	if l.SANs != nil {
 		w.SANs = l.SANs(cfg)
 	}
@@ -104,12 +106,23 @@ func (want desired) mismatch(cert *x509.Certificate, key crypto.Signer, ca *pair
 		return errors.New("it is for another usage")
 	case !want.covers(cert):
 		return errors.New("it is for other names or addresses")
+	case want.tooLong(cert):
+		return errors.New("it is valid for longer than certificates are to live")
 	case now.Before(cert.NotBefore):
 		return errors.New("it is not valid yet")
 	case !now.Before(want.deadline(cert)):
 		return errors.New("it expires")
 	}
 	return nil
+}
+
+// tooLong reports whether a certificate of before a setting lives longer than the setting permits. One that was issued while the clock was wrong ends
+// soon after the clock is right.
+func (want desired) tooLong(cert *x509.Certificate) bool {
+	if want.Life == 0 || want.Life >= leafLife || want.Rotated || cert.NotBefore.Before(clock.Floor.Add(-backdate)) {
+		return false
+	}
+	return cert.NotAfter.Sub(cert.NotBefore) > want.Life+min(backdate, want.Life)
 }
 
 func (want desired) groups() []string {

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -36,15 +37,15 @@ const (
 // Validity of certificates.
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
-	leafLife      = 365 * 24 * time.Hour
-	// backdate is because the clocks of a cluster's machines differ, and because one that was wrong is set back.
+	leafLife      = 365 * 24 * time.Hour // unless the configuration has another
+	// backdate is because the clocks of a cluster's machines differ, and because one that was wrong is set back. It is at most as long as the life.
 	backdate = 30 * 24 * time.Hour
 )
 
 // validity is the period for a certificate that is issued now. A board without a battery boots in 1970; a certificate that it signs before
 // it learns the time is still valid then.
 func validity(now time.Time, life time.Duration) (notBefore, notAfter time.Time) {
-	notBefore, from := now.Add(-backdate), now
+	notBefore, from := now.Add(-min(backdate, life)), now
 	if from.Before(clock.Floor) {
 		from = clock.Floor
 	}
@@ -53,7 +54,8 @@ func validity(now time.Time, life time.Duration) (notBefore, notAfter time.Time)
 
 // renewAt is the time when two thirds of a certificate's life have passed, without what it is dated back.
 func renewAt(c *x509.Certificate) time.Time {
-	return c.NotAfter.Add(-min(c.NotAfter.Sub(c.NotBefore), leafLife) / 3)
+	whole := c.NotAfter.Sub(c.NotBefore)
+	return c.NotAfter.Add(-min(max(whole-backdate, whole/2), leafLife) / 3)
 }
 
 // pair is a certificate and its key.
@@ -246,7 +248,7 @@ func authorityTemplate(a authority, now time.Time) *x509.Certificate {
 }
 
 func leafTemplate(want desired, now time.Time) *x509.Certificate {
-	notBefore, notAfter := validity(now, leafLife)
+	notBefore, notAfter := validity(now, cmp.Or(want.Life, leafLife))
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: want.CN},
 		NotBefore:   notBefore,

@@ -55,7 +55,7 @@ var (
 
 type place func(paths.Dirs) string
 
-// leaf is a certificate that an authority signs, stored as NAME.crt and NAME.key, valid for a year and renewed after two thirds of it.
+// leaf is a certificate that an authority signs, stored as NAME.crt and NAME.key, valid for a year, or as long as is configured, and renewed after two thirds of it.
 type leaf struct {
 	Name  string
 	CA    authority

@@ -81,6 +81,19 @@ func (r raw) inherit(role Role, d paths.Dirs, known Known, p *problems) {
 	}
 }
 
+// same reports whether a single value of the user's means the same as the cluster's, as 5m and 5m0s do.
+func (s setting) same(theirs string) bool {
+	if s.kind == list || s.kind == lines || s.field.decode == nil {
+		return false
+	}
+	meaning := func(v *value) string {
+		var cfg Config
+		s.field.decode(&decoder{problems: &problems{}}, v, &cfg)
+		return s.field.text(cfg)
+	}
+	return meaning(s.collected) == meaning(&value{setting: s, items: s.split(theirs, origin{})})
+}
+
 // contradiction reports a setting of the user that differs from the cluster's.
 func (r raw) contradiction(s setting, theirs, from string, p *problems) {
 	if from == "" {
@@ -100,7 +113,7 @@ func (r raw) contradiction(s setting, theirs, from string, p *problems) {
 		slices.Sort(ours)
 		slices.Sort(want)
 	}
-	if strings.Join(ours, ",") != strings.Join(want, ",") {
+	if strings.Join(ours, ",") != strings.Join(want, ",") && !s.same(theirs) {
 		p.add("%s is %s, but the cluster's is %s, %s: leave it out, and this machine takes the cluster's",
 			s.collected.label(), orNothing(s.collected.String()), orNothing(theirs), from)
 	}

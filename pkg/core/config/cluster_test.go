@@ -85,7 +85,7 @@ func TestJoinersShare(t *testing.T) {
 // TestAgentsGetNoSecrets: what agents are told is a short list.
 func TestAgentsGetNoSecrets(t *testing.T) {
 	_, shared := firstServer(t, plainServers(t)["etcd of others"]...)
-	want := []string{"cluster-cidr", "cluster-dns", "cluster-domain", "disable", "flannel-backend", "service-cidr", "service-node-port-range"}
+	want := []string{"certificate-life", "cluster-cidr", "cluster-dns", "cluster-domain", "disable", "flannel-backend", "service-cidr", "service-node-port-range"}
 	var got []string
 	for name := range shared.ForAgents() {
 		got = append(got, name)
@@ -106,7 +106,7 @@ func TestContradictions(t *testing.T) {
 	if err := os.WriteFile(settings, []byte("cluster-cidr: 10.42.0.0/16\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, shared := firstServer(t, "--cluster-cidr=10.60.0.0/16", "--disable=kube-proxy,dns", "--enable-admission-plugins=B,A")
+	_, shared := firstServer(t, "--cluster-cidr=10.60.0.0/16", "--disable=kube-proxy,dns", "--enable-admission-plugins=B,A", "--certificate-life=2160h", "--pod-eviction-timeout=120s")
 	for _, tc := range []struct {
 		name       string
 		role       Role
@@ -115,6 +115,8 @@ func TestContradictions(t *testing.T) {
 		want       string // "" for none
 	}{
 		{"the same", Server, []string{"--cluster-cidr=10.60.0.0/16", "--disable=dns,kube-proxy", "--enable-admission-plugins=A,B"}, nil, false, ""},
+		{"the same in other words", Server, []string{"--certificate-life=2160h", "--pod-eviction-timeout=2m", "--audit"}, nil, false, ""},
+		{"another time", Server, []string{"--certificate-life=2161h"}, nil, false, "--certificate-life is 2161h, but the cluster's is 2160h0m0s"},
 		{"a range", Server, []string{"--cluster-cidr=10.42.0.0/16"}, nil, false,
 			"--cluster-cidr is 10.42.0.0/16, but the cluster's is 10.60.0.0/16, as https://10.0.0.1:6443 says: leave it out, and this machine takes the cluster's"},
 		{"a range in the environment", Server, nil, []string{"CORACLE_CLUSTER_CIDR=10.42.0.0/16"}, false, "CORACLE_CLUSTER_CIDR is 10.42.0.0/16, but"},

@@ -158,6 +158,10 @@ func aDuration(field func(*Config) *time.Duration) binding {
 	return bind(field, (*decoder).seconds, time.Duration.String)
 }
 
+func aLife(field func(*Config) *time.Duration) binding {
+	return bind(field, (*decoder).life, time.Duration.String)
+}
+
 func aText(field func(*Config) *string) binding {
 	return bind(field, func(_ *decoder, v *value) string { return v.one().text }, func(s string) string { return s })
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"k8s.io/client-go/kubernetes"
@@ -25,7 +26,8 @@ import (
 // ControllerManager is the component. It needs a healthy API server when it starts.
 type ControllerManager struct {
 	Kubeconfig        string
-	CA, CAKey         string // sign certificates; CA is also what pods get to verify the API server
+	CA, CAKey         string        // sign certificates; CA is also what pods get to verify the API server
+	CertificateLife   time.Duration // of certificates that are requested through the API, at most
 	ServiceAccountKey string
 	VolumePlugins     string // directory of FlexVolume plugins, made if it is missing
 	Network           config.Network
@@ -123,6 +125,7 @@ func (c ControllerManager) flags() kube.Flags {
 		{"root-ca-file", c.CA},
 		{"cluster-signing-cert-file", c.CA},
 		{"cluster-signing-key-file", c.CAKey},
+		{"cluster-signing-duration", c.CertificateLife.String()},
 		{"flex-volume-plugin-dir", c.VolumePlugins},
 
 		{"allocate-node-cidrs", "true"},
