@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
@@ -41,8 +40,7 @@ func FenceConnections(ctx context.Context, config *rest.Config) error {
 		config.CAData = ca
 	}
 	config.CAData = slices.Concat(config.CAData, []byte("\n# "+rand.Text()+"\n")) // shared with no other client
-	direct := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
-	dialer := connrotation.NewDialer(direct.DialContext)
+	tracker := connrotation.NewConnectionTracker()
 	var shared []http.RoundTripper
 	for _, c := range []*rest.Config{config, rest.AnonymousClientConfig(config)} {
 		transport, err := rest.TransportFor(c)
@@ -60,6 +58,7 @@ func FenceConnections(ctx context.Context, config *rest.Config) error {
 		if !ok || own == http.DefaultTransport {
 			return fmt.Errorf("a client without connections of its own, but %T", transport)
 		}
+		dialer := connrotation.NewDialerWithTracker(own.DialContext, tracker) // client-go's own function, which closes connections when the certificate is renewed
 		own.DialContext = func(dialing context.Context, network, address string) (net.Conn, error) {
 			if ctx.Err() != nil {
 				return nil, errFenced
@@ -73,7 +72,7 @@ func FenceConnections(ctx context.Context, config *rest.Config) error {
 		}
 	}
 	context.AfterFunc(ctx, func() {
-		dialer.CloseAll()
+		tracker.CloseAll()
 		clear(shared) // which client-go forgets when nobody uses them
 	})
 	return nil

@@ -2,8 +2,14 @@ package kube
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 )
 
 // slowAPI answers like an API server, and requests for a Node "slow" only when their connection is closed.
@@ -129,5 +136,70 @@ func TestFenceConnections(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFencedRenewal: a component's connections are closed when its certificate is renewed, so that none goes on with one that has ended.
+func TestFencedRenewal(t *testing.T) {
+	before := transport.CertCallbackRefreshDuration
+	transport.CertCallbackRefreshDuration = 10 * time.Millisecond
+	t.Cleanup(func() { transport.CertCallbackRefreshDuration = before })
+	shown := make(chan string, 1)
+	api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case shown <- r.TLS.PeerCertificates[0].SerialNumber.String():
+		default:
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"a"}}`))
+	}))
+	api.EnableHTTP2, api.TLS = true, &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	api.StartTLS()
+	t.Cleanup(api.Close)
+	config := (&slowAPI{Server: api}).config(t)
+	config.CertFile, config.KeyFile = filepath.Join(t.TempDir(), "client.crt"), filepath.Join(t.TempDir(), "client.key")
+	renew := func(serial int64) {
+		t.Helper()
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour)}
+		cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.WriteFile(config.KeyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600),
+			os.WriteFile(config.CertFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	renew(1)
+	if err := FenceConnections(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(client, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if serial := <-shown; serial != "1" {
+		t.Fatalf("it shows the certificate %s", serial)
+	}
+	renew(2)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		err := remove(client, "a") // one on its way is closed too
+		if err == nil && <-shown == "2" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it goes on with the former certificate: %v", err)
+		}
 	}
 }
