@@ -76,17 +76,13 @@ or should have been renewed already.`,
 	return c
 }
 
-// renewalGrace is how long after its time a certificate may be renewed: kubelets choose a time up to nine tenths of the validity, and what runs looks once a day.
-const renewalGrace = 24 * time.Hour
-
 func certificateStatus(e pki.Expiry, now time.Time) string {
-	left := e.NotAfter.Sub(now)
 	switch {
 	case e.Error != "":
 		return certificateDamaged
-	case left <= 0:
+	case !now.Before(e.NotAfter) || now.Before(e.NotBefore):
 		return certificateExpired
-	case !e.RenewAt.IsZero() && now.After(e.RenewAt.Add(min(renewalGrace, e.NotAfter.Sub(e.RenewAt)*4/5))):
+	case !e.RenewBy.IsZero() && now.After(e.RenewBy):
 		return certificateLate
 	}
 	return certificateOK

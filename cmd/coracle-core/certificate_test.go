@@ -17,11 +17,9 @@ func TestCertificateStatus(t *testing.T) {
 	}{
 		{pki.Expiry{NotAfter: in(365 * day)}, certificateOK}, // an authority
 		{pki.Expiry{NotAfter: in(-time.Second)}, certificateExpired},
-		{pki.Expiry{NotAfter: in(200 * day), RenewAt: in(80 * day)}, certificateOK},
-		{pki.Expiry{NotAfter: in(110 * day), RenewAt: in(-10 * time.Hour)}, certificateOK},
-		{pki.Expiry{NotAfter: in(110 * day), RenewAt: in(-30 * time.Hour)}, certificateLate},
-		{pki.Expiry{NotAfter: in(40 * time.Second), RenewAt: in(-20 * time.Second)}, certificateOK},
-		{pki.Expiry{NotAfter: in(5 * time.Second), RenewAt: in(-55 * time.Second)}, certificateLate},
+		{pki.Expiry{NotBefore: in(time.Minute), NotAfter: in(365 * day)}, certificateExpired},
+		{pki.Expiry{NotAfter: in(110 * day), RenewAt: in(-10 * time.Hour), RenewBy: in(14 * time.Hour)}, certificateOK},
+		{pki.Expiry{NotAfter: in(110 * day), RenewAt: in(-30 * time.Hour), RenewBy: in(-6 * time.Hour)}, certificateLate},
 		{pki.Expiry{Error: "it is damaged"}, certificateDamaged},
 	} {
 		if got := certificateStatus(test.e, now); got != test.want {

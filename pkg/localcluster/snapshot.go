@@ -28,9 +28,7 @@ type Snapshot struct {
 	Version string    `json:"version"` // of coracle
 	Created time.Time `json:"created"`
 	// CA is the certificate of the cluster's CA.
-	CA []byte `json:"ca"`
-	// Seal opens the keys with which the Secrets in etcd's data are encrypted; see pki.SealKey.
-	Seal  []byte         `json:"seal,omitempty"`
+	CA    []byte         `json:"ca"`
 	Nodes []SnapshotNode `json:"nodes"`
 	// Config is the content of the servers' configuration file; "" for none.
 	Config string `json:"config,omitempty"`
@@ -60,6 +58,10 @@ func (s Store) snapshot(name string, elem ...string) string {
 }
 
 const snapshotFile = "snapshot.json"
+
+// sealFile is the file of a snapshot with what opens the keys with which the Secrets in etcd's data are encrypted; see pki.SealKey. Snapshots of before
+// that have none.
+const sealFile = "seal"
 
 // Snapshots lists the snapshots, the oldest first.
 func (s Store) Snapshots() ([]Snapshot, error) {
@@ -229,7 +231,11 @@ func (h *holder) restore() error {
 
 // requestRekey requests new keys for the data of the first server, which is a copy of another cluster's.
 func (h *holder) requestRekey(one Snapshot) error {
-	r := rekeyrequest.Request{CA: one.CA, Seal: one.Seal, Addresses: map[netip.Addr]netip.Addr{}, Machines: map[string]string{}}
+	seal, err := os.ReadFile(h.store.snapshot(one.Name, sealFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	r := rekeyrequest.Request{CA: one.CA, Seal: seal, Addresses: map[netip.Addr]netip.Addr{}, Machines: map[string]string{}}
 	for i, n := range one.Nodes {
 		r.Addresses[n.IP] = h.record.Nodes[i].IP
 		dirs := paths.Dirs{Data: h.store.host(h.record.Name, n.Name, "data")}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
@@ -68,6 +69,13 @@ func (h *holder) takeSnapshot(name string) (err error) {
 		one.Copied += copied
 	}
 	one.Paused = time.Since(began)
+	_, seal, err := pki.SealKey(paths.Dirs{Data: h.store.host(r.Name, r.servers()[0].Name, "data")})
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(filepath.Join(temp, sealFile), seal[:], 0o600); err != nil {
+		return err
+	}
 	if err := one.write(filepath.Join(temp, snapshotFile)); err != nil {
 		return err
 	}
@@ -103,11 +111,7 @@ func (one *Snapshot) read(s Store, r Record) error {
 		return err
 	}
 	dirs := paths.Dirs{Data: s.host(r.Name, r.servers()[0].Name, "data")}
-	_, key, err := pki.SealKey(dirs)
-	if err != nil {
-		return err
-	}
-	one.Seal = key[:]
+	var err error
 	one.CA, err = pki.OwnCA(dirs)
 	return err
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -155,6 +156,37 @@ func testSecretsKeys(t *testing.T, c *hosts.Cluster) {
 			if strings.Contains(line, "encrypt") {
 				t.Errorf("%s: %s", h.Name, line)
 			}
+		}
+	}
+	removedKeys(t, c, first)
+}
+
+// removedKeys removes the keys from etcd: servers put them back, and no Secret is lost.
+func removedKeys(t *testing.T, c *hosts.Cluster, h *hosts.Host) {
+	const record = "/registry/coracle.io/encryption"
+	err := c.Etcd(h, func(ctx context.Context, client *clientv3.Client, _ string) error {
+		_, err := client.Delete(ctx, record)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts.Eventually(t, time.Minute, func() error {
+		return c.Etcd(h, func(ctx context.Context, client *clientv3.Client, _ string) error {
+			got, err := client.Get(ctx, record)
+			if err == nil && len(got.Kvs) == 0 {
+				err = errors.New("the keys are still gone")
+			}
+			return err
+		})
+	})
+	h.Kubectl("create", "secret", "generic", "later", "--from-literal=word=another")
+	if got := storedSecrets(t, c, h); len(got) != 1 || got["plain"] != 0 {
+		t.Errorf("after the keys were put back Secrets are %v", got)
+	}
+	for _, h := range c.Servers {
+		if got := h.Kubectl("get", "secret", "treasure", "-o", "jsonpath={.data.word}"); got != "aGlkZGVuIHdvcmQ=" {
+			t.Errorf("after the keys were put back %s reads %q", h.Name, got)
 		}
 	}
 }

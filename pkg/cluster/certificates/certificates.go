@@ -27,8 +27,11 @@ const (
 	shortestRetry = 10 * time.Second
 )
 
-// retryIn is the pause after an error, for a certificate that ends after a time.
+// retryIn is the pause after an error, for a certificate that ends after a time, or has ended.
 func retryIn(left time.Duration) time.Duration {
+	if left <= 0 {
+		return shortestSleep
+	}
 	return max(min(sleepAfterErr, left/retries), shortestRetry)
 }
 

@@ -14,7 +14,7 @@ import (
 // TestPauses: the sooner a node's certificate ends, the sooner it tries again; and a server looks once a day even if nothing is due.
 func TestPauses(t *testing.T) {
 	log, _ := logtest.NewNullLogger()
-	for _, test := range []struct{ left, want time.Duration }{{6 * time.Hour, sleepAfterErr}, {10 * time.Minute, 2 * time.Minute}, {-time.Hour, shortestRetry}} {
+	for _, test := range []struct{ left, want time.Duration }{{6 * time.Hour, sleepAfterErr}, {10 * time.Minute, 2 * time.Minute}, {20 * time.Second, shortestRetry}, {-time.Hour, shortestSleep}} {
 		r := AgentRenewal{
 			Due: func() (time.Time, time.Time, error) {
 				return time.Now().Add(-24 * time.Hour), time.Now().Add(test.left), nil

@@ -116,13 +116,16 @@ func (want desired) mismatch(cert *x509.Certificate, key crypto.Signer, ca *pair
 	return nil
 }
 
-// tooLong reports whether a certificate of before a setting lives longer than the setting permits. One that was issued while the clock was wrong ends
-// soon after the clock is right.
+// tooLong reports whether a certificate of before a setting lives longer than the setting permits; see validity.
 func (want desired) tooLong(cert *x509.Certificate) bool {
-	if want.Life == 0 || want.Life >= leafLife || want.Rotated || cert.NotBefore.Before(clock.Floor.Add(-backdate)) {
+	if want.Life == 0 || want.Rotated {
 		return false
 	}
-	return cert.NotAfter.Sub(cert.NotBefore) > want.Life+min(backdate, want.Life)
+	from := cert.NotBefore.Add(min(backdate, want.Life))
+	if from.Before(clock.Floor) {
+		from = clock.Floor
+	}
+	return cert.NotAfter.Sub(from) > want.Life
 }
 
 func (want desired) groups() []string {

@@ -111,17 +111,18 @@ func (d *decoder) seconds(v *value) time.Duration {
 	return n
 }
 
-// The bounds of a certificate's life. Upstream's clients need a minute to notice that one was renewed.
+// The bounds of a certificate's life. Upstream's clients need a minute to notice that one was renewed; and a machine that is gone for good is forgotten
+// when its certificate has ended, see endpoint.Claims.Tidy.
 const (
 	shortestLife = 3 * time.Minute
-	longestLife  = 10 * 365 * 24 * time.Hour
+	longestLife  = 365 * 24 * time.Hour
 )
 
 func (d *decoder) life(v *value) time.Duration {
 	it := v.one()
 	n, err := time.ParseDuration(it.text)
 	if err != nil || n < shortestLife || n%time.Second != 0 || n > longestLife {
-		d.add("%s: %q is not a time from 3m to 87600h in whole seconds, such as 720h", v.label(), it.text)
+		d.add("%s: %q is not a time from 3m to 8760h in whole seconds, such as 720h", v.label(), it.text)
 	}
 	return n
 }

@@ -210,7 +210,7 @@ func serverTable() []setting {
 		{name: "encryption-provider-config", arg: "FILE", field: aFile(func(c *Config) *string { return &c.API.EncryptionConfig }), group: groupAPI, shared: contentWithServers,
 			help: "How Secrets and others are encrypted in etcd, of kind EncryptionConfiguration"},
 		{name: "certificate-life", arg: "DURATION", def: "8760h", field: aLife(func(c *Config) *time.Duration { return &c.CertificateLife }), group: groupAPI, shared: withAll,
-			help: "How long certificates of servers and nodes are valid, from 3m; they are renewed after two thirds of it, while everything runs"},
+			help: "How long certificates of servers and nodes are valid, from 3m to 8760h; they are renewed after two thirds of it, while everything runs"},
 		{name: "audit", kind: toggle, def: "true", field: aBool(func(c *Config) *bool { return &c.API.Audit }), group: groupAPI, shared: withServers,
 			help: "Keep a log of who changes what, reads Secrets or enters pods, for coracle audit (default true)"},
 		{name: "audit-policy-file", arg: "FILE", field: aFile(func(c *Config) *string { return &c.API.AuditPolicy }), group: groupAPI, shared: contentWithServers,

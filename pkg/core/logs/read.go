@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
 // Filter selects lines. The zero value selects all of them.
@@ -104,7 +106,7 @@ type reader struct {
 }
 
 func openReader(name string) (*reader, error) {
-	f, err := os.Open(name)
+	f, err := atomicfile.Open(name)
 	if err != nil {
 		return nil, err
 	}

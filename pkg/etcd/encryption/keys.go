@@ -44,25 +44,33 @@ type Stage string
 
 // The stages, in their order. The first and the last are at rest.
 const (
-	Start    Stage = "start"
-	Prepared Stage = "prepare"            // every server can read with the new key
-	Rotated  Stage = "rotate"             // every server writes with it
-	Finished Stage = "reencrypt_finished" // no Secret is encrypted with another key
+	Start     Stage = "start"
+	Prepared  Stage = "prepare"            // every server can read with the new key
+	Rotated   Stage = "rotate"             // every server writes with it
+	Disabling Stage = "disable"            // every server writes Secrets as they are
+	Finished  Stage = "reencrypt_finished" // no Secret is encrypted with another key than the one that is written with
 )
 
-// with returns keys with a further one that nothing is written with yet, and without those that are neither that one nor the present one.
-func (k Keys) with(now time.Time) Keys {
+// most is how many keys a cluster keeps to read with. A server that was suspended during several changes may write with a former key before it learns of
+// them.
+const most = 16
+
+// with returns keys with a further one that nothing is written with yet. The oldest is dropped if there are too many; dropped is its name, or "".
+func (k Keys) with(now time.Time) (next Keys, dropped string) {
 	number := 0
 	for _, one := range k.List {
 		n, _ := strconv.Atoi(strings.TrimPrefix(one.Name, "key")) // all names are made here
 		number = max(number, n)
 	}
-	next := Key{Name: "key" + strconv.Itoa(number+1), Secret: make([]byte, keyBytes), Created: now.UTC().Truncate(time.Second)}
-	_, _ = rand.Read(next.Secret) // it never fails, see crypto/rand
-	k.List = slices.DeleteFunc(slices.Clone(k.List), func(one Key) bool { return one.Name != k.Write })
-	k.List = append(k.List, next)
+	made := Key{Name: "key" + strconv.Itoa(number+1), Secret: make([]byte, keyBytes), Created: now.UTC().Truncate(time.Second)}
+	_, _ = rand.Read(made.Secret) // it never fails, see crypto/rand
+	k.List = append(slices.Clone(k.List), made)
+	if i := slices.IndexFunc(k.List, func(one Key) bool { return one.Name != k.Write }); len(k.List) > most {
+		dropped = k.List[i].Name
+		k.List = slices.Delete(k.List, i, i+1)
+	}
 	k.Stage = Prepared
-	return k
+	return k, dropped
 }
 
 // newest returns the name of the key that was made last; "" if there is none.

@@ -37,15 +37,15 @@ func upstream(t *testing.T, k Keys) value.Transformer {
 // TestSameAsUpstream: through all stages of a change kube-apiserver and this package write the same, and read what was written in the stages before and after.
 func TestSameAsUpstream(t *testing.T) {
 	none := Keys{Stage: Start}
-	first := none.with(time.Now())
+	first, _ := none.with(time.Now())
 	on := first
 	on.Write = first.newest()
-	second := on.with(time.Now())
+	second, _ := on.with(time.Now())
 	rotated := second
 	rotated.Write = second.newest()
 	off := rotated
 	off.Write = ""
-	again := off.with(time.Now())
+	again, _ := off.with(time.Now())
 	stages := []Keys{none, first, on, second, rotated, off, again}
 	about := value.DefaultContext("/registry/secrets/default/x")
 	for i, k := range stages {
@@ -92,7 +92,7 @@ func TestKeyOf(t *testing.T) {
 }
 
 func TestSeal(t *testing.T) {
-	k := Keys{}.with(time.Now())
+	k, _ := Keys{}.with(time.Now())
 	seal := Seal{Name: "a", Key: [32]byte{1}}
 	box, err := seal.close(k)
 	if err != nil || bytes.Contains(box, k.List[0].Secret) || bytes.Contains(box, []byte("key1")) {
@@ -108,5 +108,20 @@ func TestSeal(t *testing.T) {
 	}
 	if _, err := (Seal{Key: [32]byte{2}}).open(box); !errors.Is(err, errSeal) {
 		t.Errorf("another key: %v", err)
+	}
+}
+
+// TestManyKeys: the oldest keys go at some time, and never the one that is written with.
+func TestManyKeys(t *testing.T) {
+	k, gone := Keys{}.with(time.Now())
+	k.Write = "key1"
+	for range most + 3 {
+		var dropped string
+		if k, dropped = k.with(time.Now()); dropped != "" {
+			gone += dropped + " "
+		}
+	}
+	if len(k.List) != most || k.List[0].Name != "key1" || k.newest() != "key20" || gone != "key2 key3 key4 key5 " {
+		t.Errorf("%d keys from %s to %s, without %s", len(k.List), k.List[0].Name, k.newest(), gone)
 	}
 }

@@ -3,6 +3,7 @@ package encryption
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -69,11 +70,11 @@ func (s Store) Present(ctx context.Context, server string, r Report) (lost <-cha
 	return end, nil
 }
 
-// lock makes sure that one command at a time changes keys. The lock of a command that was killed ends after presence.
-func (s Store) lock(ctx context.Context, who string) (unlock func(), err error) {
+// lock makes sure that one command at a time changes keys. The lock of a command that was killed ends after presence. locked ends when the lock is lost.
+func (s Store) lock(ctx context.Context, who string) (locked context.Context, unlock func(), err error) {
 	lease, err := s.Client.Grant(ctx, presence)
 	if err != nil {
-		return nil, fmt.Errorf("locking the encryption keys: %w", err)
+		return nil, nil, fmt.Errorf("locking the encryption keys: %w", err)
 	}
 	key := s.Prefix + "/coracle.io/encryption-lock"
 	unlock = func() {
@@ -85,7 +86,7 @@ func (s Store) lock(ctx context.Context, who string) (unlock func(), err error) 
 		Then(clientv3.OpPut(key, who, clientv3.WithLease(lease.ID))).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
 		unlock()
-		return nil, fmt.Errorf("locking the encryption keys: %w", err)
+		return nil, nil, fmt.Errorf("locking the encryption keys: %w", err)
 	}
 	if !got.Succeeded {
 		unlock()
@@ -93,11 +94,18 @@ func (s Store) lock(ctx context.Context, who string) (unlock func(), err error) 
 		if kvs := got.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
 			holder = string(kvs[0].Value)
 		}
-		return nil, fmt.Errorf("the encryption keys are being changed by %s: wait for it, or, if it was killed, half a minute", holder)
+		return nil, nil, fmt.Errorf("the encryption keys are being changed by %s: wait for it, or, if it was killed, half a minute", holder)
 	}
-	if _, err := s.Client.KeepAlive(ctx, lease.ID); err != nil {
+	alive, err := s.Client.KeepAlive(ctx, lease.ID)
+	if err != nil {
 		unlock()
-		return nil, fmt.Errorf("locking the encryption keys: %w", err)
+		return nil, nil, fmt.Errorf("locking the encryption keys: %w", err)
 	}
-	return unlock, nil
+	locked, lose := context.WithCancelCause(ctx)
+	go func() {
+		for range alive { //nolint:revive // the values tell nothing
+		}
+		lose(errors.New("the datastore does not answer, or somebody else changes the keys: run the same command again"))
+	}()
+	return locked, unlock, nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/crypto/nacl/secretbox"
 
@@ -38,10 +39,11 @@ func Prefix(d config.Datastore) string {
 	return "/registry"
 }
 
-// OfUser reports whether the user's own configuration says how Secrets are encrypted, and not this package.
+// OfUser reports whether the user's own configuration says how Secrets are encrypted, or where they are, and not this package.
 func OfUser(cfg config.Config) bool {
 	return cfg.API.EncryptionConfig != "" || slices.ContainsFunc(cfg.Args["kube-apiserver"], func(arg string) bool {
-		return strings.HasPrefix(strings.TrimLeft(arg, "-"), "encryption-provider-config=")
+		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		return strings.HasPrefix(name, "encryption-provider-config") || name == "etcd-prefix" || strings.HasPrefix(name, "etcd-servers")
 	})
 }
 
@@ -72,8 +74,16 @@ func (s Seal) close(k Keys) ([]byte, error) {
 	return secretbox.Seal(nonce[:], text, &nonce, &s.Key), nil
 }
 
-var errSeal = errors.New("the cluster's encryption keys are sealed with another authority than this server's ca.key: " +
-	"put the cluster's server/pki/ca.key back, from a backup or from another server")
+// KeysError is an error that does not pass by itself: the keys cannot be had.
+type KeysError struct{ text string }
+
+// NewKeysError returns one.
+func NewKeysError(text string) error { return &KeysError{text} }
+
+func (e *KeysError) Error() string { return e.text }
+
+var errSeal = &KeysError{"the cluster's encryption keys are sealed with another authority than this server's ca.key: " +
+	"put the cluster's server/pki/ca.key back, from a backup or from another server"}
 
 func (s Seal) open(data []byte) (k Keys, err error) {
 	if len(data) < nonceBytes {
@@ -107,7 +117,7 @@ func (s Store) Load(ctx context.Context) (Loaded, error) {
 	l.modified = got.Kvs[0].ModRevision
 	var r sealed
 	if err := json.Unmarshal(got.Kvs[0].Value, &r); err != nil {
-		return l, fmt.Errorf("reading the encryption keys: %s in etcd is damaged: %w", s.record(), err)
+		return l, &KeysError{fmt.Sprintf("the encryption keys in the datastore, %s, are damaged: %v: restore a backup of the datastore", s.record(), err)}
 	}
 	l.Keys, err = s.Seal.open(r.Sealed[s.Seal.Name])
 	return l, err
@@ -144,16 +154,17 @@ func (s Store) Begin(ctx context.Context) (Loaded, error) {
 	if err != nil || l.Exists {
 		return l, err
 	}
-	any, err := s.Client.Get(ctx, s.Prefix+"/", clientv3.WithPrefix(), clientv3.WithLimit(2), clientv3.WithKeysOnly())
+	any, err := s.Client.Get(ctx, s.Prefix+"/", clientv3.WithPrefix(), clientv3.WithLimit(2))
 	if err != nil {
 		return l, fmt.Errorf("looking whether this is a new cluster: %w", err)
 	}
-	for _, kv := range any.Kvs {
-		if string(kv.Key) != s.Prefix+"/coracle.io/cluster" { // an external etcd has it before all else
-			return l, nil
+	if slices.ContainsFunc(any.Kvs, func(kv *mvccpb.KeyValue) bool { return string(kv.Key) != s.Prefix+"/coracle.io/cluster" }) { // which an external etcd has before all else
+		if err := s.checkLost(ctx); err != nil {
+			return l, err
 		}
+		return s.Load(ctx) // another first server may have made a key meanwhile
 	}
-	k := Keys{}.with(time.Now())
+	k, _ := Keys{}.with(time.Now())
 	k.Write, k.Stage = k.newest(), Start
 	if err := s.save(ctx, l, k); err != nil && !errors.Is(err, errOther) {
 		return l, err
@@ -161,40 +172,31 @@ func (s Store) Begin(ctx context.Context) (Loaded, error) {
 	return s.Load(ctx)
 }
 
-// Changes returns a channel that gets a value when the keys may have changed since l was loaded, and is closed when the watch ends.
-func (s Store) Changes(ctx context.Context, l Loaded) clientv3.WatchChan {
-	return s.Client.Watch(clientv3.WithRequireLeader(ctx), s.record(), clientv3.WithRev(l.At+1))
-}
-
-// Refound gives a copy of a cluster's data keys of its own: it returns those of the former cluster and the new one together, which have to be
-// used until all values are rewritten. former is the former cluster's seal. ok is false if nothing is encrypted.
-func (s Store) Refound(ctx context.Context, former Seal) (k Keys, ok bool, err error) {
-	l, err := s.Load(ctx)
-	if errors.Is(err, errSeal) { // not interrupted: nobody has sealed anything for this cluster yet
-		own := s.Seal
-		s.Seal = former
-		if l, err = s.Load(ctx); err != nil {
-			return k, false, err
-		}
-		s.Seal = own
-		k = l.Keys
-		next := Keys{List: k.List}.with(time.Now()).List
-		k.List, k.Stage = append(k.List, next...), Start
-		if k.Write != "" {
-			k.Write = k.newest()
-		}
-		return k, true, s.save(ctx, l, k)
-	}
-	return l.Keys, l.Exists, err
-}
-
-// Forget removes all keys but the one that is written with.
-func (s Store) Forget(ctx context.Context) error {
-	l, err := s.Load(ctx)
+// checkLost returns an error if Secrets are encrypted with keys that were in etcd and are not any more.
+func (s Store) checkLost(ctx context.Context) error {
+	used, err := s.Count(ctx)
 	if err != nil {
 		return err
 	}
-	k := l.Keys
-	k.List = slices.DeleteFunc(slices.Clone(k.List), func(one Key) bool { return one.Name != k.Write })
-	return s.save(ctx, l, k)
+	again, err := s.Load(ctx)
+	if err != nil || again.Exists {
+		return err
+	}
+	for name, n := range used {
+		if strings.HasPrefix(name, "key") {
+			return &KeysError{fmt.Sprintf("%d Secrets are encrypted with %s, and the encryption keys in the datastore, %s, are gone: restore a backup of the datastore", n, name, s.record())}
+		}
+	}
+	return nil
+}
+
+// Keep puts the keys back that somebody has removed from etcd, as they were loaded.
+func (s Store) Keep(ctx context.Context, l Loaded) error {
+	l.modified = 0
+	return s.save(ctx, l, l.Keys)
+}
+
+// Changes returns a channel that gets a value when the keys may have changed since l was loaded, and is closed when the watch ends.
+func (s Store) Changes(ctx context.Context, l Loaded) clientv3.WatchChan {
+	return s.Client.Watch(clientv3.WithRequireLeader(ctx), s.record(), clientv3.WithRev(l.At+1))
 }

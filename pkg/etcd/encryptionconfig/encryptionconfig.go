@@ -5,14 +5,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/component-base/metrics/legacyregistry"
 
-	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/etcd/encryption"
 )
@@ -27,8 +24,8 @@ type Config struct {
 	File string
 }
 
-var errTwo = errors.New("this cluster's Secrets are encrypted with keys of coracle's own, which kube-apiserver could not read with --encryption-provider-config: " +
-	"remove that setting, or run coracle secrets-encrypt disable without it first")
+var errTwo = encryption.NewKeysError("this cluster's Secrets are encrypted with keys of coracle's own, which kube-apiserver cannot read with --encryption-provider-config " +
+	"or another place for Secrets: remove that setting, or run coracle secrets-encrypt disable without it first")
 
 // Run is ready when the file is there.
 func (c Config) Run(ctx context.Context, ready func()) error {
@@ -43,15 +40,14 @@ func (c Config) Run(ctx context.Context, ready func()) error {
 	defer client.Close()
 	store := encryption.Store{Client: client, Prefix: c.Prefix, Seal: seal}
 	if c.File == "" {
-		keys, err := store.Load(ctx)
-		if err != nil || keys.Write != "" {
-			return cmp.Or(err, errTwo)
+		if _, err := await(ctx, func(ctx context.Context) (encryption.Loaded, error) { return checkUnused(ctx, store) }); err != nil {
+			return err
 		}
 		ready()
 		<-ctx.Done()
 		return nil
 	}
-	keys, err := store.Begin(ctx)
+	keys, err := await(ctx, store.Begin)
 	if err != nil {
 		return err
 	}
@@ -60,125 +56,59 @@ func (c Config) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	ready()
-	log := logrus.WithField("component", "encryption")
 	for ctx.Err() == nil {
+		pause := time.Second
 		if err := f.follow(ctx, keys); err != nil && ctx.Err() == nil {
-			log.WithError(err).Debug("following changes of the encryption keys")
+			logger().WithError(err).Debug("following changes of the encryption keys")
+			pause = afterError
 		}
-		if lifecycle.Sleep(ctx, time.Second) != nil {
-			break
-		}
-		again, err := store.Load(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				log.WithError(err).Warn("The encryption keys cannot be read; those that are known stay in use")
+		for told := false; lifecycle.Sleep(ctx, pause) == nil; pause = afterError {
+			again, err := f.reload(ctx, keys)
+			if err == nil {
+				keys = again
+				break
 			}
-			continue
-		}
-		keys = again
-		if err := f.write(keys); err != nil {
-			log.WithError(err).Error("Keeping the file with encryption keys; the former ones stay in use")
-		}
-	}
-	return nil
-}
-
-type follower struct {
-	Config
-	store encryption.Store
-	hash  string // of the file
-	// withdraw removes the last report; nil if there is none.
-	withdraw func()
-}
-
-func (f *follower) write(k encryption.Loaded) error {
-	text, hash, err := k.Config()
-	if err != nil {
-		return err
-	}
-	if _, err := atomicfile.WriteIfChanged(f.File, text, 0o600); err != nil {
-		return fmt.Errorf("writing the encryption keys for the API server: %w", err)
-	}
-	f.hash = hash
-	return nil
-}
-
-// look is how often the API server is asked which keys it uses, until it uses the present ones.
-const look = time.Second
-
-// follow reports the keys as soon as the API server uses them. It returns when the keys may have changed, or etcd is lost.
-func (f *follower) follow(ctx context.Context, k encryption.Loaded) error {
-	watching, cancel := context.WithCancel(ctx)
-	defer cancel()
-	changes := f.store.Changes(watching, k)
-	if f.withdraw == nil { // a server that is about to use keys is waited for
-		if _, err := f.present(ctx, ""); err != nil {
-			return err
-		}
-	}
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	for {
-		select {
-		case <-changes:
-			return nil
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		used, err := usedKeys()
-		if err != nil {
-			return err
-		}
-		if used == f.hash {
-			break
-		}
-	}
-	lost, err := f.present(ctx, f.hash)
-	if err != nil {
-		return err
-	}
-	select {
-	case <-changes:
-	case <-lost:
-		f.withdraw()
-		f.withdraw = nil
-	case <-ctx.Done():
-	}
-	return nil
-}
-
-// present reports the keys that are used, in place of the last report.
-func (f *follower) present(ctx context.Context, hash string) (lost <-chan struct{}, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	if lost, err = f.store.Present(ctx, f.Node, encryption.Report{Hash: hash}); err != nil {
-		cancel()
-		return nil, err
-	}
-	if f.withdraw != nil {
-		f.withdraw()
-	}
-	f.withdraw = cancel
-	return lost, nil
-}
-
-// usedKeys returns the hash of the configuration that the API server uses, which is in this process; "" if it has not started yet.
-func usedKeys() (string, error) {
-	families, err := legacyregistry.DefaultGatherer.Gather()
-	if err != nil {
-		return "", err
-	}
-	for _, family := range families {
-		if family.GetName() != "apiserver_encryption_config_controller_last_config_info" {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			for _, label := range m.GetLabel() {
-				if label.GetName() == "hash" {
-					return label.GetValue(), nil
-				}
+			if !told && ctx.Err() == nil {
+				told = true
+				logger().WithError(err).Warn("the encryption keys cannot be taken over from the datastore; those that are known stay in use")
 			}
 		}
 	}
-	return "", nil
+	f.end()
+	return nil
+}
+
+// afterError is the pause after an error, and after a report that etcd could not keep.
+const afterError = 10 * time.Second
+
+func logger() logrus.FieldLogger { return logrus.WithField("component", "encryption") }
+
+// await asks for the keys until etcd answers: it may have lost its leader just now.
+func await(ctx context.Context, ask func(context.Context) (encryption.Loaded, error)) (keys encryption.Loaded, err error) {
+	var lasting *encryption.KeysError
+	waited := lifecycle.Until(ctx, "the encryption keys", func(ctx context.Context) error {
+		if keys, err = ask(ctx); errors.As(err, &lasting) {
+			return nil
+		}
+		return err
+	})
+	return keys, cmp.Or(waited, err)
+}
+
+// checkUnused returns an error if Secrets are encrypted with coracle's keys, which a configuration of the user's lacks.
+func checkUnused(ctx context.Context, store encryption.Store) (encryption.Loaded, error) {
+	keys, err := store.Load(ctx)
+	if err != nil || !keys.Exists {
+		return keys, err
+	}
+	used, err := store.Count(ctx)
+	if err != nil {
+		return keys, err
+	}
+	for _, one := range keys.List {
+		if keys.Write != "" || used[one.Name] > 0 {
+			return keys, errTwo
+		}
+	}
+	return keys, nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/logs"
 )
 
@@ -131,7 +132,7 @@ func readFormer(path string, since time.Time, line func(string) error) error {
 }
 
 func readOne(file string, line func(string) error) error {
-	in, err := os.Open(file)
+	in, err := atomicfile.Open(file) // the directory is the control plane's
 	if err != nil {
 		return err
 	}
@@ -142,17 +143,18 @@ func readOne(file string, line func(string) error) error {
 			return fmt.Errorf("reading %s: %w", file, err)
 		}
 	}
-	lines := bufio.NewReader(text)
-	for {
-		one, err := lines.ReadString('\n')
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return fmt.Errorf("reading %s: %w", file, err)
-		}
-		if err := line(strings.TrimSuffix(one, "\n")); err != nil {
+	lines := bufio.NewScanner(text)
+	lines.Buffer(nil, longestLine)
+	for lines.Scan() {
+		if err := line(lines.Text()); err != nil {
 			return err
 		}
 	}
+	if err := lines.Err(); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) { // the power went while it was compressed
+		return fmt.Errorf("reading %s: %w", file, err)
+	}
+	return nil
 }
+
+// longestLine limits a line in bytes.
+const longestLine = 4 << 20

@@ -3,10 +3,13 @@ package command
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf16"
 )
 
 // auditEvent is what is shown of an Event of audit.k8s.io/v1.
@@ -53,7 +56,7 @@ func (f *auditFilter) show(text string) (shown string, ok bool) {
 		return "", false
 	}
 	if f.raw {
-		return text, true
+		return printableJSON(text), true
 	}
 	return e.String(), true
 }
@@ -72,7 +75,7 @@ func (f *auditFilter) wants(e auditEvent) bool {
 		(len(f.resources) == 0 || slices.ContainsFunc(f.resources, func(r string) bool { return slices.Contains(named, r) }))
 }
 
-// String is the event as people read it. Users choose some of its words, so nothing in it controls a terminal.
+// String is the event as people read it, with the address of the connection; others in it are what the client says of itself. Users choose some of its words, so nothing in it controls a terminal.
 func (e auditEvent) String() string {
 	who := e.User.Username
 	if e.ImpersonatedUser.Username != "" {
@@ -94,7 +97,11 @@ func (e auditEvent) String() string {
 		result = "begins"
 	}
 	agent, _, _ := strings.Cut(e.UserAgent, " ")
-	fields := []string{e.RequestReceivedTimestamp.UTC().Format("2006-01-02T15:04:05.000Z"), who, e.Verb, cmp.Or(what, e.RequestURI), of, result, strings.Join(e.SourceIPs, ","), agent}
+	source := ""
+	if n := len(e.SourceIPs); n > 0 {
+		source = e.SourceIPs[n-1]
+	}
+	fields := []string{e.RequestReceivedTimestamp.UTC().Format("2006-01-02T15:04:05.000Z"), who, e.Verb, cmp.Or(what, e.RequestURI), of, result, source, agent}
 	for i, field := range fields {
 		fields[i] = printable(cmp.Or(field, "-"))
 	}
@@ -105,4 +112,19 @@ func (e auditEvent) String() string {
 func printable(s string) string {
 	quoted := strconv.Quote(s)
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+// printableJSON escapes what is no printable character in a JSON text, which has such characters in strings only.
+func printableJSON(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, "\\u%04x", unit)
+		}
+	}
+	return b.String()
 }

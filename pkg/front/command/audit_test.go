@@ -76,7 +76,7 @@ func TestFormerAudit(t *testing.T) {
 	put("audit-2026-11-27T10-00-00.000.log.gz", "a\nb\n", true)
 	put("audit.log", "the newest\n", false)
 	put("other.log", "another\n", false)
-	for since, want := range map[time.Time]string{{}: "abcd", time.Date(2026, 11, 27, 10, 30, 0, 0, time.UTC): "cd"} {
+	for since, want := range map[time.Time]string{{}: "abcdhalf", time.Date(2026, 11, 27, 10, 30, 0, 0, time.UTC): "cdhalf"} {
 		got := ""
 		err := readFormer(filepath.Join(dir, "audit.log"), since, func(line string) error { got += line; return nil })
 		if err != nil || got != want {

@@ -53,6 +53,9 @@ func (e Egress) newConfig(opts options.CompletedOptions, groups []Group, guard G
 	if err != nil {
 		return nil, err
 	}
+	if generic.AuditBackend != nil {
+		generic.AuditBackend = shortEvents{generic.AuditBackend}
+	}
 	generic.Authorization.Authorizer = newSyncedAuthorizer(generic.Authorization.Authorizer, shared)
 	limit := newGuesses()
 	generic.Authentication.Authenticator = guarded{generic.Authentication.Authenticator, limit, false}
