@@ -38,7 +38,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leaderelection.Leadership, error) {
 	dirs := cfg.Dirs
 	coracle := dirs.ServerConfig("coracle.kubeconfig") // of user system:coracle
-	gates, err := kube.ShareFeatureGates(cfg.Args, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+	gates, err := featureGates(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +63,7 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 		Encryption: encryptionFile,
 		Extension:  joins.extension(),
 		Egress:     joins.egress(cfg),
+		Alone:      func() bool { return alone(cfg) },
 		Guard:      joins.guard,
 		Groups:     extras.groups,
 		Admission:  append(extras.admission, addon.Admission{Name: nodeadmission.Name, New: func() admission.Interface { return nodeadmission.New(cfg) }}),

@@ -36,6 +36,7 @@ type APIServer struct {
 	Encryption string
 	Extension  Extension         // paths of coracle; the zero value has none
 	Egress     Egress            // how nodes and pods are reached
+	Alone      func() bool       // reports whether the cluster has never had another server
 	Guard      Guard             // checks the requests of nodes; may be nil
 	Groups     []Group           // API groups of coracle
 	Admission  []addon.Admission // plugins of coracle, which are on by default
@@ -93,7 +94,7 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 		return a.explain(err)
 	}
 	a.Extension.prepare(cfg)
-	server, err := createServer(cfg, a.Groups)
+	server, err := createServer(cfg, a.Groups, a.Alone)
 	if err != nil {
 		return err
 	}

@@ -18,12 +18,14 @@ import (
 )
 
 // createServer builds the chain of servers: custom resources, the built-in APIs, and the aggregation layer, which it returns. It replaces
-// two parts of upstream's start: see bootstrap and openAPI.
-func createServer(cfg *app.Config, groups []Group) (*apiserver.APIAggregator, error) {
+// two parts of upstream's start: see bootstrap and openAPI. alone reports whether it is the cluster's only server.
+func createServer(cfg *app.Config, groups []Group, alone func() bool) (*apiserver.APIAggregator, error) {
 	complete, err := cfg.Complete()
 	if err != nil {
 		return nil, err
 	}
+	endpoints := &complete.KubeAPIs.Extra.EndpointReconcilerConfig
+	endpoints.Reconciler = &seldom{EndpointReconciler: endpoints.Reconciler, alone: alone}
 	generic := cfg.KubeAPIs.ControlPlane.Generic
 	generic.SkipOpenAPIInstallation = true
 	nameOperations(generic)
