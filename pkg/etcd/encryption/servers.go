@@ -11,8 +11,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// presence is how long after its last sign of life a server counts as running, in seconds.
-const presence = 30
+// How long after its last sign of life a server counts as running, and a command as holding the lock, in seconds.
+const (
+	presence = 30
+	holding  = 10
+)
 
 // Report is what a server says of itself in etcd while it runs.
 type Report struct {
@@ -70,9 +73,9 @@ func (s Store) Present(ctx context.Context, server string, r Report) (lost <-cha
 	return end, nil
 }
 
-// lock makes sure that one command at a time changes keys. The lock of a command that was killed ends after presence. locked ends when the lock is lost.
+// lock makes sure that one command at a time changes keys. The lock of a command that was killed ends by itself. locked ends when the lock is lost.
 func (s Store) lock(ctx context.Context, who string) (locked context.Context, unlock func(), err error) {
-	lease, err := s.Client.Grant(ctx, presence)
+	lease, err := s.Client.Grant(ctx, holding)
 	if err != nil {
 		return nil, nil, fmt.Errorf("locking the encryption keys: %w", err)
 	}
@@ -94,7 +97,7 @@ func (s Store) lock(ctx context.Context, who string) (locked context.Context, un
 		if kvs := got.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
 			holder = string(kvs[0].Value)
 		}
-		return nil, nil, fmt.Errorf("the encryption keys are being changed by %s: wait for it, or, if it was killed, half a minute", holder)
+		return nil, nil, fmt.Errorf("the encryption keys are being changed by %s: wait for it, or, if it was killed, ten seconds", holder)
 	}
 	alive, err := s.Client.KeepAlive(ctx, lease.ID)
 	if err != nil {
