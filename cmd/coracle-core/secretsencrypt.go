@@ -39,7 +39,7 @@ repeated.`,
 		step("rotate-keys", "Replace the key: prepare, rotate and reencrypt in one", "Steps that were done before are not done again.", encryption.Change.RotateKeys),
 		step("prepare", "Make a new key with which all servers can read", "Nothing is written with it yet.", encryption.Change.Prepare),
 		step("rotate", "Have all servers write with the new key", "Secrets that nobody writes stay encrypted with the former one.", encryption.Change.Rotate),
-		step("reencrypt", "Encrypt all Secrets with the present key", "The former key can be read with until the next one is made.", encryption.Change.Reencrypt),
+		step("reencrypt", "Encrypt all Secrets with the present key", "Former keys can still be read with, but nothing is encrypted with them afterwards.", encryption.Change.Reencrypt),
 		step("enable", "Encrypt all Secrets in a cluster that does not", "A coracle of before this feature cannot read them afterwards.", encryption.Change.Enable),
 		step("disable", "Write all Secrets as they are", "Who can read the datastore or its disk can read them afterwards.", encryption.Change.Disable),
 	)

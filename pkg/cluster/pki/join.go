@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
@@ -120,9 +121,14 @@ func keyIdentity(d paths.Dirs, leaf string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the key of %s: %w", leaf, err)
 	}
+	return keyFingerprint(key)
+}
+
+// keyFingerprint is Fingerprint of a certificate for a key.
+func keyFingerprint(key crypto.Signer) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
-		return "", fmt.Errorf("encoding the node's public key: %w", err)
+		return "", fmt.Errorf("encoding a public key: %w", err)
 	}
 	return fingerprint(der), nil
 }

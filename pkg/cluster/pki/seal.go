@@ -16,8 +16,7 @@ func SealKey(d paths.Dirs) (name string, key [32]byte, err error) {
 	if err != nil {
 		return "", key, fmt.Errorf("reading the key of the cluster's CA: %w", err)
 	}
-	der, err := x509.MarshalPKIXPublicKey(signer.Public())
-	if err != nil {
+	if name, err = keyFingerprint(signer); err != nil {
 		return "", key, err
 	}
 	secret, err := x509.MarshalPKCS8PrivateKey(signer)
@@ -25,5 +24,8 @@ func SealKey(d paths.Dirs) (name string, key [32]byte, err error) {
 		return "", key, err
 	}
 	derived, err := hkdf.Key(sha256.New, secret, nil, "coracle: encryption keys in the datastore", len(key))
-	return fingerprint(der), [32]byte(derived), err
+	if err != nil {
+		return "", key, err
+	}
+	return name, [32]byte(derived), nil
 }

@@ -3,6 +3,7 @@
 package encryption
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -127,6 +128,9 @@ const mark = "k8s:enc:secretbox:v1:"
 
 // encrypted is what any encrypted value begins with, whatever the cipher.
 const encrypted = "k8s:enc:"
+
+// IsEncrypted reports whether a value in etcd is encrypted, with whatever key and cipher.
+func IsEncrypted(value []byte) bool { return bytes.HasPrefix(value, []byte(encrypted)) }
 
 // keyOf returns the name of the key with which a value is encrypted. It is "" for one that is not, and the value's mark for a key that is not coracle's.
 func keyOf(value []byte) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -61,8 +62,7 @@ func (s Store) rewrite(ctx context.Context, k Keys, tell func(done int)) (change
 		g.SetLimit(writers)
 		for _, kv := range got.Kvs {
 			g.Go(func() error {
-				err := s.rewriteOne(ctx, t, string(kv.Key), kv.Value, kv.ModRevision, clientv3.LeaseID(kv.Lease), &count)
-				if err != nil {
+				if err := s.rewriteOne(ctx, t, kv, &count); err != nil {
 					return fmt.Errorf("encrypting %s anew: %w", kv.Key, err)
 				}
 				return nil
@@ -77,10 +77,11 @@ func (s Store) rewrite(ctx context.Context, k Keys, tell func(done int)) (change
 }
 
 // rewriteOne encrypts a Secret, again if somebody writes it at the same time: a server that has been slow may have used the former key.
-func (s Store) rewriteOne(ctx context.Context, t value.Transformer, key string, data []byte, revision int64, lease clientv3.LeaseID, count *atomic.Int64) error {
+func (s Store) rewriteOne(ctx context.Context, t value.Transformer, kv *mvccpb.KeyValue, count *atomic.Int64) error {
+	key := string(kv.Key)
+	about := value.DefaultContext(key)
 	for {
-		about := value.DefaultContext(key)
-		plain, stale, err := t.TransformFromStorage(ctx, data, about)
+		plain, stale, err := t.TransformFromStorage(ctx, kv.Value, about)
 		if err != nil || !stale {
 			return err
 		}
@@ -88,20 +89,18 @@ func (s Store) rewriteOne(ctx context.Context, t value.Transformer, key string, 
 		if err != nil {
 			return err
 		}
-		got, err := s.Client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
-			Then(clientv3.OpPut(key, string(next), clientv3.WithLease(lease))).Else(clientv3.OpGet(key)).Commit()
+		done, present, err := s.putIf(ctx, key, string(next), kv.ModRevision, clientv3.WithLease(clientv3.LeaseID(kv.Lease)))
 		if err != nil {
 			return err
 		}
-		if got.Succeeded {
+		if done {
 			count.Add(1)
 			return nil
 		}
-		kvs := got.Responses[0].GetResponseRange().Kvs
-		if len(kvs) == 0 { // it was deleted
+		if present == nil { // it was deleted
 			return nil
 		}
-		data, revision, lease = kvs[0].Value, kvs[0].ModRevision, clientv3.LeaseID(kvs[0].Lease)
+		kv = present
 	}
 }
 

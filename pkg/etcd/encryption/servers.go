@@ -85,17 +85,16 @@ func (s Store) lock(ctx context.Context, who string) (locked context.Context, un
 		defer cancel()
 		_, _ = s.Client.Revoke(last, lease.ID) // else it ends by itself
 	}
-	got, err := s.Client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).
-		Then(clientv3.OpPut(key, who, clientv3.WithLease(lease.ID))).Else(clientv3.OpGet(key)).Commit()
+	done, present, err := s.putIf(ctx, key, who, 0, clientv3.WithLease(lease.ID))
 	if err != nil {
 		unlock()
 		return nil, nil, fmt.Errorf("locking the encryption keys: %w", err)
 	}
-	if !got.Succeeded {
+	if !done {
 		unlock()
 		holder := "another command"
-		if kvs := got.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-			holder = string(kvs[0].Value)
+		if present != nil {
+			holder = string(present.Value)
 		}
 		return nil, nil, fmt.Errorf("the encryption keys are being changed by %s: wait for it, or, if it was killed, ten seconds", holder)
 	}

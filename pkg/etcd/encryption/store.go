@@ -136,16 +136,28 @@ func (s Store) save(ctx context.Context, before Loaded, k Keys) error {
 	if err != nil {
 		return err
 	}
-	// In this form, as kube-apiserver writes objects: shims such as kine support no other transactions.
-	done, err := s.Client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(s.record()), "=", before.modified)).
-		Then(clientv3.OpPut(s.record(), string(text))).Else(clientv3.OpGet(s.record())).Commit()
+	done, _, err := s.putIf(ctx, s.record(), string(text), before.modified)
 	if err != nil {
 		return fmt.Errorf("writing the encryption keys: %w", err)
 	}
-	if !done.Succeeded {
+	if !done {
 		return errOther
 	}
 	return nil
+}
+
+// putIf writes a key if its revision is still the given one; 0 is that of a key that does not exist. If not, present is what is there, nil for nothing.
+func (s Store) putIf(ctx context.Context, key, value string, revision int64, opts ...clientv3.OpOption) (done bool, present *mvccpb.KeyValue, err error) {
+	// In this form, as kube-apiserver writes objects: shims such as kine support no other transactions.
+	got, err := s.Client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
+		Then(clientv3.OpPut(key, value, opts...)).Else(clientv3.OpGet(key)).Commit()
+	if err != nil || got.Succeeded {
+		return err == nil, nil, err
+	}
+	if kvs := got.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+		present = kvs[0]
+	}
+	return false, present, nil
 }
 
 // Begin loads the keys. If the cluster has no data at all it makes a first key before.

@@ -24,6 +24,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
+	"github.com/coracle-dev/coracle/pkg/etcd/encryption"
 	"github.com/coracle-dev/coracle/pkg/etcd/rekeyrequest"
 )
 
@@ -50,15 +51,12 @@ func newEdit(r rekeyrequest.Request, ca []byte) *edit {
 	return e
 }
 
-// The first bytes of values in etcd.
-var (
-	protobufMark  = []byte("k8s\x00")
-	encryptedMark = []byte("k8s:enc:")
-)
+// protobufMark is what objects of built-in types begin with in etcd.
+var protobufMark = []byte("k8s\x00")
 
 // stored returns the new form of a value in etcd, which may be encrypted, nil if it does not change.
 func (e *edit) stored(ctx context.Context, key string, data []byte) ([]byte, error) {
-	if e.secrets == nil || !bytes.HasPrefix(data, encryptedMark) {
+	if e.secrets == nil || !encryption.IsEncrypted(data) {
 		return e.object(key, data)
 	}
 	about := value.DefaultContext(key)
@@ -82,7 +80,7 @@ func (e *edit) stored(ctx context.Context, key string, data []byte) ([]byte, err
 func (e *edit) object(key string, value []byte) ([]byte, error) {
 	key = strings.TrimPrefix(key, Prefix)
 	switch {
-	case bytes.HasPrefix(value, encryptedMark):
+	case encryption.IsEncrypted(value):
 		return nil, errors.New("it is encrypted with a key of the former cluster")
 	case bytes.HasPrefix(value, protobufMark) && e.concerns(key, value):
 		return e.typed(key, value)
