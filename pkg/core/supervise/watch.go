@@ -27,15 +27,23 @@ func (s *Supervisor) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticks:
-			for _, line := range s.tick() {
-				s.Line("", line)
+			for _, e := range s.tick() {
+				s.Line("", e.line) // before what the end itself prints
+				e.running.signal(e.with)
 			}
 		}
 	}
 }
 
-// tick counts one tick, and returns what it did.
-func (s *Supervisor) tick() (lines []string) {
+// kill is an instance to end, the signal for it, and the line of the log that says so.
+type kill struct {
+	running instance
+	with    syscall.Signal
+	line    string
+}
+
+// tick counts one tick, and returns what is to be ended.
+func (s *Supervisor) tick() (hung []kill) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.running {
@@ -46,15 +54,13 @@ func (s *Supervisor) tick() (lines []string) {
 		switch {
 		case !c.hung && c.silent == c.patience():
 			c.hung, c.silent = true, 0
-			c.running.signal(syscall.SIGQUIT)
-			lines = append(lines, fmt.Sprintf("%s (pid %d) has given no sign of life for %d s: ending it, so that it is started again; "+
-				"its goroutines follow if it can print them", c.Program.Name, c.PID, c.patience()))
+			hung = append(hung, kill{c.running, syscall.SIGQUIT, fmt.Sprintf("%s (pid %d) has given no sign of life for %d s: ending it, "+
+				"so that it is started again; its goroutines follow if it can print them", c.Program.Name, c.PID, c.patience())})
 		case c.hung && c.silent == lastWords:
-			c.running.signal(syscall.SIGKILL)
-			lines = append(lines, fmt.Sprintf("%s (pid %d) does not end by itself: killing it", c.Program.Name, c.PID))
+			hung = append(hung, kill{c.running, syscall.SIGKILL, fmt.Sprintf("%s (pid %d) does not end by itself: killing it", c.Program.Name, c.PID)})
 		}
 	}
-	return lines
+	return hung
 }
 
 // lives notes a sign of life of the process pid; one that is being ended has had its chance.
