@@ -1,22 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
-	"github.com/coracle-dev/coracle/pkg/core/version"
-	"github.com/coracle-dev/coracle/pkg/etcd/member"
 	"github.com/coracle-dev/coracle/pkg/front/command"
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
 )
@@ -27,175 +24,114 @@ func etcdSnapshotCommand() *cobra.Command {
 		Short: "Back the cluster up, and make it again of a backup",
 		Long: `Back the cluster up, and make it again of a backup. It needs root, on a server.
 
-A backup is one file with all that makes the cluster: etcd's data, the keys, the settings. Who has it has all secrets of
-the cluster. Pods' volumes and images are not in it.`,
+A backup is one file with all that makes the cluster: etcd's data, the keys, the settings. Who can open it has all secrets
+of the cluster. Pods' volumes and images are not in it. Servers make backups by themselves, every twelve hours unless
+--etcd-snapshot-schedule-cron says otherwise.`,
 	}
-	return command.Group(c, snapshotSaveCommand(), snapshotListCommand(), snapshotRestoreCommand())
+	return command.Group(c, snapshotSaveCommand(), snapshotListCommand(), snapshotRestoreCommand(), snapshotDeleteCommand(), snapshotPruneCommand())
 }
 
-func snapshotSaveCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "save [FILE]",
-		Short: "Write a backup of the running cluster",
-		Long: `Write a backup of the running cluster to FILE, or to the data directory's server/snapshots. Nothing stands still meanwhile.
+// openFlags are the flags of commands that open backups.
+type openFlags struct{ token, identity string }
 
-The file is for root only and is read and checked after it was written. Copy it to another machine.`,
-		Example: `# To a disk that is not this machine's
-coracle etcd snapshot save /mnt/backup/monday.tar.zst`,
-		Args: cobra.MaximumNArgs(1),
-	}
-	here := dirFlags(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		i := here()
-		file := filepath.Join(i.dirs.Snapshots(), "coracle-"+time.Now().UTC().Format("20060102T150405Z")+backup.Suffix)
-		if len(args) > 0 {
-			file = args[0]
-		}
-		began := time.Now()
-		d, err := i.saveSnapshot(c.Context(), file)
-		if err != nil {
-			return err
-		}
-		info, err := os.Stat(file)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(c.OutOrStdout(), "%s: %s, with %d keys up to revision %d, written and checked in %.1f s\n",
-			file, size(info.Size()), d.Keys, d.Revision, time.Since(began).Seconds())
-		return nil
-	}
-	return interruptible(c)
-}
-
-// saveSnapshot writes a backup of this server.
-func (i installation) saveSnapshot(ctx context.Context, file string) (member.Database, error) {
-	var none member.Database
-	members, err := i.members()
-	if err != nil {
-		return none, err
-	}
-	list, err := members.List(ctx)
-	if err != nil {
-		return none, err
-	}
-	dir := filepath.Dir(file)
-	if dir == i.dirs.Snapshots() {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return none, fmt.Errorf("making the directory for backups: %w", err)
-		}
-	}
-	temp, done, err := backup.TempDir(dir)
-	if err != nil {
-		return none, err
-	}
-	defer done()
-	db := filepath.Join(temp, "db")
-	found, err := member.Save(ctx, i.dirs.EtcdSocket(), db)
-	if err != nil {
-		return none, err
-	}
-	m := backup.Manifest{Version: version.Version, Created: time.Now().UTC(), Node: i.config.Node.Name, Revision: found.Revision}
-	for _, one := range list {
-		m.Members = append(m.Members, one.Name)
-	}
-	api := i.config.API
-	settings := slices.DeleteFunc([]string{filepath.Join(i.dirs.Config, "config.yaml"), api.AdmissionConfig, api.SchedulerConfig,
-		api.EncryptionConfig, api.AuditPolicy}, func(path string) bool { return path == "" })
-	files, err := backup.Gather(i.dirs, db, settings)
-	if err != nil {
-		return none, err
-	}
-	return found, backup.Write(file, m, files)
+func newOpenFlags(c *cobra.Command) *openFlags {
+	o := &openFlags{}
+	c.Flags().StringVar(&o.token, "token-file", "", "File with the server token that the backup is encrypted with, if this server has another one or none")
+	c.Flags().StringVar(&o.identity, "identity", "", "File with the private key, of age or SSH, that the backup is encrypted for")
+	_, _ = c.MarkFlagFilename("token-file"), c.MarkFlagFilename("identity")
+	return o
 }
 
 func snapshotListCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list [FILE...]",
-		Short: "List backups: those in the data directory, or the files that are named",
+		Short: "List backups: those in the directory of snapshots and in the bucket, or the files that are named",
 		Args:  cobra.ArbitraryArgs,
 	}
 	here := dirFlags(c)
-	check := c.Flags().Bool("check", false, "Read each as a whole, and say whether it is as it was written")
+	settings, open := config.SnapshotFlags(c.Flags()), newOpenFlags(c)
+	check := c.Flags().Bool("check", false, "Read each file as a whole, and say whether it is as it was written")
+	output := command.OutputFlag(c, "", "json")
 	c.RunE = func(c *cobra.Command, files []string) error {
-		if len(files) == 0 {
-			files, _ = filepath.Glob(filepath.Join(here().dirs.Snapshots(), "*"+backup.Suffix))
-		}
-		t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 3, ' ', 0)
-		fmt.Fprintln(t, "FILE\tCREATED\tVERSION\tNODE\tREVISION\tSIZE")
-		var wrong error
-		for _, file := range files {
-			read := backup.Read
-			if *check {
-				read = backup.Verify
-			}
-			m, err := read(file)
-			info, errStat := os.Stat(file)
-			if err = errors.Join(err, errStat); err != nil {
-				wrong = errors.Join(wrong, err)
-				continue
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\n", file, m.Created.Format(time.RFC3339), m.Version, m.Node, m.Revision, size(info.Size()))
-		}
-		return errors.Join(t.Flush(), wrong)
-	}
-	return c
-}
-
-func snapshotRestoreCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "restore FILE",
-		Short: "Make the cluster of a backup again, on this machine",
-		Long: `Make the cluster of a backup again, on this machine, which was its server or is a new one. Coracle must be stopped; its next
-start is that of the cluster as it was. Everything that was written after the backup is lost. What this machine's server
-has now is kept, beside the data directory's server.
-
-Other servers of the cluster must be stopped before, and lose their data (coracle reset): they join again afterwards.`,
-		Example: `systemctl stop coracle
-coracle etcd snapshot restore /mnt/backup/monday.tar.zst
-systemctl start coracle`,
-		Args: cobra.ExactArgs(1),
-	}
-	here := dirFlags(c)
-	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
-	c.RunE = func(c *cobra.Command, args []string) error {
 		i := here()
-		switch {
-		case os.Geteuid() != 0:
-			return errors.New("only root may change the cluster's data: use sudo")
-		case i.config.Role == config.Agent && i.config.Join.Joined:
-			return errors.New("this machine is an agent: restore the backup on a server, or run coracle reset here first")
-		case i.config.Datastore.External():
-			return errors.New("this cluster's data is in an etcd that coracle does not run: use its own tools")
-		}
-		r, err := backup.NewRestore(i.dirs, args[0])
+		o, err := settings(os.Environ(), i.config)
 		if err != nil {
 			return err
 		}
-		defer r.Close()
-		if !*yes && r.Replaces() {
-			if err := command.Confirm(c.InOrStdin(), c.OutOrStdout(), "What this server has now is replaced by the cluster of "+
-				r.Manifest.Created.Local().Format(time.DateTime)+". "); err != nil {
+		list, wrong := listSnapshots(c.Context(), i, o, files)
+		if *check {
+			keys, err := i.backupKeys(open.token, open.identity)
+			if err != nil {
 				return err
 			}
+			for n, one := range list {
+				if one.File == "" {
+					continue
+				}
+				m, err := backup.Verify(one.File, keys)
+				wrong = errors.Join(wrong, err)
+				if err == nil { // what the note says is a claim
+					list[n].Created, list[n].Version, list[n].Node, list[n].Revision = m.Created, m.Version, m.Node, m.Revision
+				}
+			}
 		}
-		if err := r.Run(i.config.Node.Name, member.Restore); err != nil {
-			return err
+		if *output == "json" {
+			return errors.Join(json.NewEncoder(c.OutOrStdout()).Encode(list), wrong)
 		}
-		printRestored(c.OutOrStdout(), r)
-		return nil
+		return errors.Join(printSnapshots(c.OutOrStdout(), list), wrong)
 	}
-	return c
+	return interruptible(c)
 }
 
-func printRestored(out io.Writer, r *backup.Restore) {
-	fmt.Fprintf(out, "The cluster of %s, %s, is in place: start coracle.\n", r.Manifest.Created.Local().Format(time.DateTime), r.Manifest.Node)
-	if r.Former != "" {
-		fmt.Fprintf(out, "What this server had before is in %s.\n", r.Former)
+// snapshotEntry is a backup with the place where it is.
+type snapshotEntry struct {
+	backup.Copy
+	Location string `json:"location"`
+}
+
+func listSnapshots(ctx context.Context, i installation, o config.Snapshots, files []string) (list []snapshotEntry, wrong error) {
+	for _, file := range files {
+		c, err := backup.CopyAt(file)
+		if err != nil {
+			wrong = errors.Join(wrong, err)
+			continue
+		}
+		list = append(list, snapshotEntry{c, file})
 	}
-	for _, path := range r.Machine {
-		fmt.Fprintf(out, "%s was missing, and is restored too.\n", path)
+	if len(files) > 0 {
+		return list, wrong
 	}
-	if len(r.Manifest.Members) > 1 {
-		fmt.Fprintf(out, "It had the servers %s. Run coracle reset on the others, and join them again.\n", strings.Join(r.Manifest.Members, ", "))
+	all, wrong := backup.Copies(o.Dir)
+	for _, c := range all {
+		list = append(list, snapshotEntry{c, c.File})
 	}
+	if !o.S3.On {
+		return list, wrong
+	}
+	b, err := i.bucket(ctx, o)
+	if err != nil {
+		return list, errors.Join(wrong, err)
+	}
+	there, err := b.List(ctx, "")
+	for _, x := range there {
+		list = append(list, snapshotEntry{backup.Copy{Summary: x.Summary}, b.String() + "/" + x.Node + "/" + x.Name})
+	}
+	return list, errors.Join(wrong, err)
+}
+
+func printSnapshots(out io.Writer, list []snapshotEntry) error {
+	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "NAME\tCREATED\tNODE\tREVISION\tSIZE\tTRIED\tOPENED BY\tLOCATION")
+	for _, c := range list {
+		tried := "no"
+		switch {
+		case c.Error != "":
+			tried = "FAILED"
+		case !c.Tried.IsZero():
+			tried = "yes"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", c.Name, c.Created.UTC().Format(time.RFC3339), cmp.Or(c.Node, "?"), c.Revision, size(c.Size), tried,
+			cmp.Or(string(c.For), "?"), c.Location)
+	}
+	return t.Flush()
 }

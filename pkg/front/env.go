@@ -50,7 +50,7 @@ func environment(cfg config.Config) []string {
 }
 
 // secrets are variables that the child processes do not need.
-var secrets = []string{"CORACLE_TOKEN", "CORACLE_AGENT_TOKEN"}
+var secrets = []string{"CORACLE_TOKEN", "CORACLE_AGENT_TOKEN", "CORACLE_ETCD_S3_SECRET_KEY", "CORACLE_ETCD_S3_SESSION_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
 
 // proxies are the variables that name a proxy, in lower case. Both spellings are in use.
 var proxies = []string{"http_proxy", "https_proxy", "all_proxy"}

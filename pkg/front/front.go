@@ -87,6 +87,7 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 	go f.systemd.Watch(ctx)
 	f.keepCopies(ctx)
 	go f.confirmUpgrade(ctx)
+	go f.makeSnapshots(ctx)
 	err = f.live(ctx)
 	f.sealDatabases()
 	f.leaveTrial()
@@ -137,11 +138,6 @@ func (f *front) lock() (unlock func(), err error) {
 		return nil, exitcode.With(exitcode.Unfit, found)
 	}
 	return nil, err
-}
-
-// inUse adds to the error of a lock that another coracle holds what to do about it.
-func inUse(err error) error {
-	return exitcode.With(exitcode.Unfit, fmt.Errorf("%w: stop that one first, or choose another --data-dir and --run-dir", err))
 }
 
 // prepare does everything that comes before the child processes. Each step can run again after a crash at any line.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
@@ -67,4 +68,9 @@ Kubernetes is ready after %.1f s.
 
 Ctrl-C stops coracle; %s.
 `, took.Seconds(), flag, cfg.API.KubeconfigPath, flag, cfg.Dirs.LogFile(), end)
+}
+
+// inUse adds to the error of a lock that another coracle holds what to do about it.
+func inUse(err error) error {
+	return exitcode.With(exitcode.Unfit, fmt.Errorf("%w: stop that one first, or choose another --data-dir and --run-dir", err))
 }

@@ -173,7 +173,7 @@ var small = []struct {
 	most  int // packages of other modules
 	why   string
 }{
-	{"cmd/coracle", regexp.MustCompile(`^(k8s\.io|sigs\.k8s\.io|go\.etcd\.io|github\.com/containerd|github\.com/flannel-io|github\.com/coredns|google\.golang\.org)`), 34,
+	{"cmd/coracle", regexp.MustCompile(`^(k8s\.io|sigs\.k8s\.io|go\.etcd\.io|github\.com/containerd|github\.com/flannel-io|github\.com/coredns|google\.golang\.org)`), 35,
 		"the front is small and links no Kubernetes"},
 	{"pkg/core/config", regexp.MustCompile(`^(k8s\.io|net/http$|github\.com/sirupsen)`), 3, "config imports the standard library, pflag and yaml"},
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/modules"
 )
 
 // Options are the properties of a registry. The zero value listens on port 5000 with HTTP and allows all clients.
@@ -66,29 +67,12 @@ func Start(t testing.TB, h *hosts.Host, opts Options) *Registry {
 	if opts.TLS != nil {
 		r.URL = "https://" + r.Addr
 	}
-	program := build(t)
+	program := modules.Build(t, "registry")
 	if opts.Users != nil {
 		r.SetUsers(opts.Users)
 	}
 	r.run(program)
 	return r
-}
-
-// build builds the registry's program and returns its path; an up-to-date program is kept.
-func build(t testing.TB) string {
-	t.Helper()
-	mod, err := exec.Command("go", "env", "GOMOD").Output()
-	if err != nil {
-		t.Fatalf("building the registry: %v", err)
-	}
-	top := filepath.Dir(strings.TrimSpace(string(mod)))
-	program := filepath.Join(top, "build", "registry")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", program, ".")
-	cmd.Dir, cmd.Env = filepath.Join(top, "test", "registry"), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("building the registry: %v\n%s", err, out)
-	}
-	return program
 }
 
 // run starts the program in the host's network and waits until it listens.

@@ -52,12 +52,13 @@ const (
 	groupNetwork  = "Network"
 	groupAPI      = "Kubernetes API"
 	groupStore    = "Datastore"
+	groupCopies   = "Snapshots"
 	groupJoin     = "Joining"
 	groupUpstream = "Upstream components"
 	groupRunning  = "Running"
 )
 
-var groups = [...]string{groupFiles, groupJoin, groupNode, groupNetwork, groupAPI, groupStore, groupUpstream, groupRunning}
+var groups = [...]string{groupFiles, groupJoin, groupNode, groupNetwork, groupAPI, groupStore, groupCopies, groupUpstream, groupRunning}
 
 // raw holds the text of all settings with its origin, by name.
 type raw map[string]*value
@@ -165,7 +166,7 @@ func nodeTable() []setting {
 
 // serverTable lists the settings that only servers have.
 func serverTable() []setting {
-	return []setting{
+	return append(snapshotTable(), []setting{
 		{name: "agent-token", arg: "TOKEN", group: groupJoin, secret: true,
 			help: "Token for agents to join with, which servers cannot use; --agent-token-file keeps it out of process lists"},
 		{name: "agent-token-file", arg: "FILE", group: groupJoin,
@@ -244,5 +245,5 @@ func serverTable() []setting {
 			help: "Keep the whole cluster in memory, and remove it with its pods and everything else when coracle stops"},
 		{name: "ttl", arg: "DURATION", def: "0s", group: groupRunning,
 			help: "After how long an ephemeral cluster removes itself; 0s is never"},
-	}
+	}...)
 }

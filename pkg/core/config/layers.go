@@ -35,6 +35,12 @@ func (r raw) read(role Role, args, environ []string, h host, p *problems) error 
 	if err := parseFlags(role, table, args, p); err != nil {
 		return err
 	}
+	r.readOthers(role, table, environ, h, p)
+	return nil
+}
+
+// readOthers reads the environment and files for what was not given on the command line.
+func (r raw) readOthers(role Role, table []setting, environ []string, h host, p *problems) {
 	env := r.readEnv(role, table, environ, p)
 	if it, ok := env["config"]; ok && r["config"].layer < fromEnv {
 		r["config"].put([]item{it}, fromEnv)
@@ -50,7 +56,6 @@ func (r raw) read(role Role, args, environ []string, h host, p *problems) error 
 			p.add("%s: %q is not true or false", it.label(s), it.text)
 		}
 	}
-	return nil
 }
 
 // flagSet returns the flags of a table.
@@ -132,13 +137,13 @@ func (r raw) readEnv(role Role, table []setting, environ []string, p *problems) 
 		if text == "" {
 			continue // counts as not set, so that "${X:-}" works in compose files
 		}
-		if !strings.HasPrefix(name, envPrefix) || foreignEnv.MatchString(name) {
-			continue
-		}
-		if s, ok := byEnv[name]; ok {
+		if s, ok := byEnv[name]; ok && !foreignEnv.MatchString(name) {
 			if _, known := found[s.name]; !known || name == s.env() {
 				found[s.name] = item{text, origin{fromEnv, name}}
 			}
+			continue
+		}
+		if !strings.HasPrefix(name, envPrefix) || foreignEnv.MatchString(name) {
 			continue
 		}
 		key := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, envPrefix), "_", "-"))

@@ -110,6 +110,7 @@ func (d *decoder) config(r raw, dirs paths.Dirs) Config {
 	cfg.API.LocalStorage = d.pathOr(r["default-local-storage-path"], dirs.LocalVolumes())
 	cfg.Datastore = d.datastore(r)
 	cfg.Ephemeral = d.ephemeral(r, cfg)
+	cfg.Snapshots.Dir = d.pathOr(r["etcd-snapshot-dir"], dirs.Snapshots())
 	d.checkPorts(r, cfg)
 	return cfg
 }

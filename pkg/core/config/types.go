@@ -44,6 +44,8 @@ type Config struct {
 	Join Join `json:"join,omitzero"`
 	// Datastore is the storage of the cluster's data; unused by agents.
 	Datastore Datastore `json:"datastore,omitzero"`
+	// Snapshots are the copies of the cluster that this server makes; unused by agents.
+	Snapshots Snapshots `json:"snapshots,omitzero"`
 	// CertificateLife is how long certificates of servers and nodes are valid.
 	CertificateLife time.Duration `json:"certificateLife,omitempty"`
 	// DrainOnStop stops pods too when coracle stops.

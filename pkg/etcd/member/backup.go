@@ -3,20 +3,28 @@ package member
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/sirupsen/logrus"
+	bolt "go.etcd.io/bbolt"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.uber.org/zap"
+
+	"github.com/coracle-dev/coracle/pkg/etcd/export"
 )
 
 // Database describes a snapshot of etcd's database.
 type Database struct {
-	Revision int64
-	Keys     int
-	Size     int64 // bytes
+	Revision  int64
+	Compacted int64 // the revision up to which former ones are forgotten
+	Keys      int
+	Size      int64 // bytes
 }
 
 // Save writes a snapshot of the running member's database to a file, reads it again, and returns its description. After an error there is
@@ -40,16 +48,53 @@ func Inspect(file string) (d Database, err error) {
 	if err != nil {
 		return d, fmt.Errorf("reading the snapshot %s: %w", file, err)
 	}
-	return Database{Revision: status.Revision, Keys: status.TotalKey, Size: status.TotalSize}, nil
+	compacted, err := compactedIn(file)
+	if err != nil {
+		return d, fmt.Errorf("reading the snapshot %s: %w", file, err)
+	}
+	return Database{Revision: status.Revision, Compacted: compacted, Keys: status.TotalKey, Size: status.TotalSize}, nil
+}
+
+// compactedIn returns up to which revision etcd was told to compact; -1 if it never was, as etcd says it.
+func compactedIn(file string) (revision int64, err error) {
+	db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true})
+	if err != nil {
+		return 0, err
+	}
+	revision = -1
+	err = db.View(func(tx *bolt.Tx) error {
+		if meta := tx.Bucket(schema.Meta.Name()); meta != nil {
+			if value := meta.Get(schema.ScheduledCompactKeyName); len(value) > 0 {
+				revision = mvcc.BytesToRev(value).Main
+			}
+		}
+		return nil
+	})
+	return revision, errors.Join(err, db.Close())
 }
 
 // revisionBump is added to the revision at a restore. Clients may have seen higher revisions than the snapshot's, and must not mistake new
 // writes for old ones. A cluster needs years for that many revisions.
 const revisionBump = 1_000_000_000
 
-// Restore checks a snapshot and makes a data directory from it: that of the only member of a new cluster, whose name is that of this
-// server's node. The directory must not exist.
-func Restore(file, dir, name string) error {
+// Restore checks etcd's data of a backup, entries or a snapshot, and makes a data directory from it: that of the only member of a new cluster,
+// whose name is that of this server's node. The directory must not exist.
+func Restore(file, dir, name string) error { return restore(file, dir, name, revisionBump) }
+
+func restore(file, dir, name string, bump uint64) (err error) {
+	entries, err := export.Is(file)
+	if err != nil {
+		return err
+	}
+	if entries {
+		db := file + ".snapshot"
+		_ = os.Remove(db) // of a call that was killed
+		if err := load(file, db); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.Remove(db)) }()
+		file = db
+	}
 	if _, err := Inspect(file); err != nil {
 		return err
 	}
@@ -60,7 +105,7 @@ func Restore(file, dir, name string) error {
 	go func() { // a fatal line, such as of a disk that fails, ends only this goroutine
 		err := snapshot.NewV3(logger(quiet, ended)).Restore(snapshot.RestoreConfig{
 			SnapshotPath: file, OutputDataDir: dir, Name: name, PeerURLs: []string{url}, InitialCluster: name + "=" + url,
-			InitialClusterToken: rand.Text(), RevisionBump: revisionBump, MarkCompacted: true,
+			InitialClusterToken: rand.Text(), RevisionBump: bump, MarkCompacted: bump > 0, SkipHashCheck: entries,
 		})
 		ended <- err
 	}()
@@ -68,4 +113,14 @@ func Restore(file, dir, name string) error {
 		return fmt.Errorf("making etcd's data from the snapshot: %w", err)
 	}
 	return nil
+}
+
+// load makes the database of a file with entries.
+func load(file, db string) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	return export.Read(in, db)
 }

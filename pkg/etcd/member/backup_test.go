@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/etcd/export"
 )
 
 // TestRestoreOnFullDisk: wherever a restore runs out of room it returns an error. etcd's code ends the process at some of these places.
@@ -24,6 +27,7 @@ func TestRestoreOnFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	entries := exported(t, file)
 	full := 0
 	for kib := 16; kib < 1024; kib += 24 {
 		dir := t.TempDir()
@@ -33,11 +37,86 @@ func TestRestoreOnFullDisk(t *testing.T) {
 		if Restore(file, filepath.Join(dir, "etcd"), e.Name) != nil {
 			full++
 		}
+		if err := os.RemoveAll(filepath.Join(dir, "etcd")); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := os.ReadFile(entries); err == nil && os.WriteFile(filepath.Join(dir, "entries"), data, 0o600) == nil {
+			if Restore(filepath.Join(dir, "entries"), filepath.Join(dir, "etcd"), e.Name) != nil {
+				full++
+			}
+		}
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if full == 0 {
 		t.Error("no disk was full")
+	}
+}
+
+// exported returns a file with the entries of a snapshot.
+func exported(t *testing.T, snapshot string) string {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "entries"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := export.Write(f, snapshot); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
+
+// TestTry: an etcd that is made of a backup has what the running one had at that revision, whatever was written since, and it is
+// noticed if it has not.
+func TestTry(t *testing.T) {
+	e := newEtcd(t)
+	stop := mustRun(t, e)
+	defer stop()
+	for i := range 50 {
+		put(t, e, fmt.Sprintf("key%d", i%20), strings.Repeat("v", i))
+	}
+	c := client(t, e)
+	defer c.Close()
+	if _, err := c.Compact(t.Context(), 30, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "backup")
+	d, err := Save(t.Context(), e.Socket, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, e, "key0", "later")
+	want, err := ContentsAt(t.Context(), e.Socket, d.Revision)
+	if err != nil || want.Compacted != 30 || d.Compacted != 30 {
+		t.Fatalf("%+v, %v", want, err)
+	}
+	for _, from := range []string{file, exported(t, file)} {
+		got, err := Try(t.Context(), from, filepath.Join(t.TempDir(), "etcd"), d.Revision)
+		if err != nil || got != want {
+			t.Errorf("%+v, want %+v, %v", got, want, err)
+		}
+	}
+	other := newEtcd(t)
+	stopOther := mustRun(t, other)
+	defer stopOther()
+	for i := range 50 {
+		put(t, other, fmt.Sprintf("key%d", i%20), strings.Repeat("w", i))
+	}
+	if _, err := Save(t.Context(), other.Socket, file+"2"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Try(t.Context(), file+"2", filepath.Join(t.TempDir(), "etcd"), d.Revision); err != nil || got.Hash == want.Hash {
+		t.Errorf("another etcd is taken for this one: %+v, %v", got, err)
+	}
+	if got, err := Try(t.Context(), file, filepath.Join(t.TempDir(), "etcd"), d.Revision+1); err == nil {
+		t.Errorf("a revision that is not in it was found: %+v", got)
+	}
+	if err := os.WriteFile(file, []byte("no database"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Try(t.Context(), file, filepath.Join(t.TempDir(), "etcd"), d.Revision); err == nil {
+		t.Errorf("a text was taken for a backup: %+v", got)
 	}
 }

@@ -17,51 +17,71 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
-// Write makes a backup of the files that Gather has found. The backup appears only when it is complete and verified.
-func Write(path string, m Manifest, files []File) error {
+// Write makes a backup of the files that Gather has found, encrypted with keys. The backup appears only when it is complete and verified. The keys
+// that are returned open it, also if its recipients' private keys are not known here.
+func Write(path string, keys Keys, m Manifest, files []File) (Keys, error) {
 	for i := range files {
 		if err := files[i].describe(); err != nil {
-			return err
+			return keys, err
 		}
 	}
 	m.Files = files
-	return atomicfile.WriteWith(path, 0o600, func(out *os.File) error {
-		err := errors.Join(m.write(out), out.Sync())
+	err := atomicfile.WriteWith(path, 0o600, func(out *os.File) (err error) {
+		if keys, err = m.write(out, keys); err == nil {
+			err = out.Sync()
+		}
 		if err == nil {
-			_, err = Verify(out.Name())
+			_, err = Verify(out.Name(), keys)
 		}
 		if err != nil {
 			return fmt.Errorf("writing %s: %w", path, err)
 		}
 		return nil
 	})
+	return keys, err
 }
 
 // describe sets size, mode and checksum of the file.
 func (f *File) describe() error {
-	in, err := atomicfile.Open(f.source)
+	in, err := f.open()
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return err
+	f.Mode = f.mode
+	if file, ok := in.(*os.File); ok {
+		info, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		f.Mode = info.Mode().Perm()
 	}
 	h := sha256.New()
 	if f.Size, err = io.Copy(h, in); err != nil {
-		return fmt.Errorf("reading %s: %w", f.source, err)
+		return fmt.Errorf("reading %s: %w", f.Name, err)
 	}
-	f.Mode, f.SHA256 = info.Mode().Perm(), hex.EncodeToString(h.Sum(nil))
+	f.SHA256 = hex.EncodeToString(h.Sum(nil))
 	return nil
 }
 
-func (m Manifest) write(out io.Writer) error {
-	packed, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
+func (m Manifest) write(out io.Writer, keys Keys) (Keys, error) {
+	sealed, keys, err := keys.encrypt(out)
 	if err != nil {
-		return err
+		return keys, err
 	}
-	archive := tar.NewWriter(packed)
+	packed, err := newCompressor(sealed)
+	if err != nil {
+		return keys, err
+	}
+	return keys, errors.Join(m.tar(packed), packed.Close(), sealed.Close())
+}
+
+func newCompressor(out io.Writer) (*zstd.Encoder, error) {
+	return zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20))
+}
+
+func (m Manifest) tar(out io.Writer) error {
+	archive := tar.NewWriter(out)
 	text, err := m.encode()
 	if err != nil {
 		return err
@@ -77,12 +97,12 @@ func (m Manifest) write(out io.Writer) error {
 			return fmt.Errorf("adding %s: %w", f.Name, err)
 		}
 	}
-	return errors.Join(archive.Close(), packed.Close())
+	return archive.Close()
 }
 
 // add writes as many bytes of a file as it had when it was described. If it has changed since, Verify fails.
 func (f File) add(archive *tar.Writer, m Manifest) error {
-	in, err := atomicfile.Open(f.source)
+	in, err := f.open()
 	if err != nil {
 		return err
 	}
@@ -102,12 +122,20 @@ type archive struct {
 	tar  *tar.Reader
 }
 
-func open(path string) (*archive, error) {
+func open(path string, keys Keys) (*archive, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	unpacked, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1))
+	in, err := keys.decrypt(f)
+	if err != nil {
+		f.Close()
+		if errors.As(err, new(keyError)) {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return nil, damaged(path, err)
+	}
+	unpacked, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -121,8 +149,10 @@ func (a *archive) close() {
 }
 
 // damaged wraps an error of reading.
-func (a *archive) damaged(err error) error {
-	return fmt.Errorf("%s is not a backup of coracle, or is damaged: %w", a.path, err)
+func (a *archive) damaged(err error) error { return damaged(a.path, err) }
+
+func damaged(path string, err error) error {
+	return fmt.Errorf("%s is not a backup of coracle, or is damaged: %w", path, err)
 }
 
 // manifestLimit prevents that a file of another kind fills the memory.
@@ -148,8 +178,8 @@ func (a *archive) manifest() (m Manifest, err error) {
 
 // walk reads a backup and compares it with its manifest. place returns the path that a file is written to, "" for none; place
 // may be nil.
-func walk(path string, place func(File) (string, error)) (m Manifest, err error) {
-	a, err := open(path)
+func walk(path string, keys Keys, place func(File) (string, error)) (m Manifest, err error) {
+	a, err := open(path, keys)
 	if err != nil {
 		return m, err
 	}

@@ -6,18 +6,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Suffix is the end of backups' names: a tar archive compressed with zstd.
-const Suffix = ".tar.zst"
+// The ends of backups' names: tar archives compressed with zstd, and those that are encrypted with age besides.
+const (
+	plainSuffix  = ".tar.zst"
+	sealedSuffix = ".tar.zst.age"
+)
 
 // Manifest is the first file of a backup. It lists the others.
 type Manifest struct {
@@ -39,21 +43,23 @@ type File struct {
 	Size   int64       `json:"size"`
 	SHA256 string      `json:"sha256"`
 
-	source string
+	// open reads what the file holds.
+	open func() (io.ReadCloser, error)
+	mode fs.FileMode // what Mode shall be; 0 is that of the file that open opens
 }
 
 // Names in an archive.
 const (
 	manifestName = "manifest.json"
-	Database     = "etcd.db" // etcd's own snapshot
+	Database     = "etcd.db" // etcd's data: its entries, as package export writes them; a backup of an earlier version has the file of a snapshot
 	serverDir    = "server/"
 	machineDir   = "machine/"
 )
 
-// Gather lists the files of a server that belong in a backup: the snapshot of etcd at db, the keys, the server's state, and
+// Gather lists the files of a server that belong in a backup: etcd's data, which write writes, the keys, the server's state, and
 // files of the machine whose paths are in settings.
-func Gather(d paths.Dirs, db string, settings []string) ([]File, error) {
-	list := []File{{Name: Database, Mode: 0o600, source: db}}
+func Gather(d paths.Dirs, write func(io.Writer) error, settings []string) ([]File, error) {
+	list, found := []File{{Name: Database, mode: 0o600, open: written(write)}}, map[string]bool{}
 	for _, path := range []string{d.PKI(), d.ServerCluster(), d.OwnNodes(), d.Token(), d.AgentToken(), filepath.Dir(d.SharedFile("any"))} {
 		err := filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +75,7 @@ func Gather(d paths.Dirs, db string, settings []string) ([]File, error) {
 			if err != nil {
 				return err
 			}
-			list = append(list, File{Name: serverDir + within, source: path})
+			list, found[path] = append(list, fileAt(serverDir+within, path)), true
 			return nil
 		})
 		if err != nil {
@@ -77,16 +83,29 @@ func Gather(d paths.Dirs, db string, settings []string) ([]File, error) {
 		}
 	}
 	for _, path := range settings {
-		if _, err := os.Stat(path); err == nil && !slices.ContainsFunc(list, func(f File) bool { return f.source == path }) {
-			list = append(list, File{Name: machineDir + strings.TrimPrefix(path, "/"), source: path})
+		if _, err := os.Stat(path); err == nil && !found[path] {
+			list, found[path] = append(list, fileAt(machineDir+strings.TrimPrefix(path, "/"), path)), true
 		}
 	}
 	return list, nil
 }
 
-// Read returns the manifest of a backup. It does not check the other files.
-func Read(path string) (Manifest, error) {
-	a, err := open(path)
+func fileAt(name, path string) File {
+	return File{Name: name, open: func() (io.ReadCloser, error) { return atomicfile.Open(path) }}
+}
+
+// written reads what a function writes.
+func written(write func(io.Writer) error) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) {
+		r, w := io.Pipe()
+		go func() { w.CloseWithError(write(w)) }()
+		return r, nil
+	}
+}
+
+// Read returns the manifest of a backup that keys open. It does not check the other files.
+func Read(path string, keys Keys) (Manifest, error) {
+	a, err := open(path, keys)
 	if err != nil {
 		return Manifest{}, err
 	}
@@ -95,19 +114,19 @@ func Read(path string) (Manifest, error) {
 }
 
 // Verify reads a backup and compares all files with the manifest.
-func Verify(path string) (Manifest, error) { return walk(path, nil) }
+func Verify(path string, keys Keys) (Manifest, error) { return walk(path, keys, nil) }
 
 // Extract writes the content of a backup to a directory, which must not exist: Database, and below "server" the files of the
 // data directory. Files of the machine are written to their places below root, unless they exist there. If the backup is
 // damaged, nothing is left.
-func Extract(path, dir, root string) (m Manifest, restored []string, err error) {
-	if m, err = Verify(path); err != nil {
+func Extract(path string, keys Keys, dir, root string) (m Manifest, restored []string, err error) {
+	if m, err = Verify(path, keys); err != nil {
 		return m, nil, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return m, nil, err
 	}
-	_, err = walk(path, func(f File) (string, error) {
+	_, err = walk(path, keys, func(f File) (string, error) {
 		if place, ok := strings.CutPrefix(f.Name, machineDir); ok {
 			place = filepath.Join(root, place)
 			if _, err := os.Lstat(place); err == nil {

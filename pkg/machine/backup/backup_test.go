@@ -3,12 +3,14 @@ package backup
 import (
 	"archive/tar"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -24,6 +26,16 @@ func write(t *testing.T, path, text string, mode os.FileMode) {
 	}
 }
 
+// content is the database of a backup.
+func content(text string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	}
+}
+
+var testKeys = Keys{Password: "token"}
+
 func TestBackup(t *testing.T) {
 	dir := t.TempDir()
 	d := paths.Dirs{Data: filepath.Join(dir, "data"), Config: filepath.Join(dir, "etc")}
@@ -34,22 +46,20 @@ func TestBackup(t *testing.T) {
 	config, other := filepath.Join(d.Config, "config.yaml"), filepath.Join(d.Config, "audit.yaml")
 	write(t, config, "tls-san: [a]", 0o640)
 	write(t, other, "audit", 0o644)
-	db := filepath.Join(dir, "db")
-	write(t, db, strings.Repeat("database", 10_000), 0o600)
-
-	files, err := Gather(d, db, []string{config, other, filepath.Join(dir, "none")})
+	files, err := Gather(d, content(strings.Repeat("database", 10_000)), []string{config, other, filepath.Join(dir, "none")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, "backup"+Suffix)
+	path := filepath.Join(dir, "backup"+testKeys.Suffix())
 	want := Manifest{Version: "v1", Created: time.Now().UTC(), Node: "one", Revision: 7, Members: []string{"one"}}
-	if err := Write(path, want, files); err != nil {
+	keys := testKeys
+	if _, err := Write(path, keys, want, files); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	if m, err := Read(path); err != nil || m.Node != "one" || m.Revision != 7 || len(m.Files) != 6 {
+	if m, err := Read(path, keys); err != nil || m.Node != "one" || m.Revision != 7 || len(m.Files) != 6 {
 		t.Errorf("%+v, %v", m, err)
 	}
 
@@ -57,7 +67,7 @@ func TestBackup(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, config), "mine", 0o644)
 	to := filepath.Join(dir, "restored")
-	_, restored, err := Extract(path, to, root)
+	_, restored, err := Extract(path, keys, to, root)
 	if err != nil || len(restored) != 1 || restored[0] != filepath.Join(root, other) {
 		t.Fatalf("%q, %v", restored, err)
 	}
@@ -75,40 +85,48 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// TestDamage cuts a backup short at every hundredth byte, and changes one there.
+// TestDamage cuts backups short at every hundredth byte, and changes one there.
 func TestDamage(t *testing.T) {
-	dir := t.TempDir()
-	d := paths.Dirs{Data: filepath.Join(dir, "data")}
-	write(t, filepath.Join(d.PKI(), "ca.key"), strings.Repeat("secret", 300), 0o600)
-	write(t, filepath.Join(dir, "db"), strings.Repeat("database", 1000), 0o600)
-	files, err := Gather(d, filepath.Join(dir, "db"), nil)
+	identity, err := age.GenerateX25519Identity()
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, "backup")
-	if err := Write(path, Manifest{}, files); err != nil {
-		t.Fatal(err)
-	}
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	try := func(name string, data []byte) {
-		write(t, path, string(data), 0o600)
-		if _, _, err := Extract(path, filepath.Join(dir, "out"), dir); err == nil || !strings.Contains(err.Error(), "is not a backup") {
-			t.Errorf("%s: %v", name, err)
+	for _, keys := range []Keys{{}, {Recipients: []string{identity.Recipient().String()}}} {
+		dir := t.TempDir()
+		d := paths.Dirs{Data: filepath.Join(dir, "data")}
+		write(t, filepath.Join(d.PKI(), "ca.key"), strings.Repeat("secret", 300), 0o600)
+		files, err := Gather(d, content(strings.Repeat("database", 1000)), nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if _, err := os.Stat(filepath.Join(dir, "out")); err == nil {
-			t.Errorf("%s: something was written", name)
+		path := filepath.Join(dir, "backup")
+		if keys, err = Write(path, keys, Manifest{}, files); err != nil {
+			t.Fatal(err)
 		}
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(whole), identity.String()) {
+			t.Error("the private key is in the backup")
+		}
+		try := func(name string, data []byte) {
+			write(t, path, string(data), 0o600)
+			if _, _, err := Extract(path, keys, filepath.Join(dir, "out"), dir); err == nil || !strings.Contains(err.Error(), "is not a backup") {
+				t.Errorf("%s: %v", name, err)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "out")); err == nil {
+				t.Errorf("%s: something was written", name)
+			}
+		}
+		for at := 0; at < len(whole)-4; at += 100 {
+			try("cut short", whole[:at])
+			changed := append([]byte(nil), whole...)
+			changed[at] ^= 0x40
+			try("changed", changed)
+		}
+		try("a text", []byte("hello"))
 	}
-	for at := 0; at < len(whole)-4; at += 100 {
-		try("cut short", whole[:at])
-		changed := append([]byte(nil), whole...)
-		changed[at] ^= 0x40
-		try("changed", changed)
-	}
-	try("a text", []byte("hello"))
 }
 
 // TestManifestIsChecked: zstd's own checksums do not notice that a file changed while it was copied, nor where an archive
@@ -121,22 +139,23 @@ func TestManifestIsChecked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			f := File{Name: tt.file, source: filepath.Join(dir, "db")}
-			write(t, f.source, "database", 0o600)
+			db := filepath.Join(dir, "db")
+			f := fileAt(tt.file, db)
+			write(t, db, "database", 0o600)
 			if err := f.describe(); err != nil {
 				t.Fatal(err)
 			}
-			write(t, f.source, tt.changed, 0o600)
+			write(t, db, tt.changed, 0o600)
 			path := filepath.Join(dir, "backup")
 			out, err := os.Create(path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer out.Close()
-			if err := (Manifest{Files: []File{f}}).write(out); err != nil {
+			if _, err := (Manifest{Files: []File{f}}).write(out, Keys{}); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := Extract(path, filepath.Join(dir, "out"), dir); err == nil || !strings.Contains(err.Error(), "is not a backup") {
+			if _, _, err := Extract(path, Keys{}, filepath.Join(dir, "out"), dir); err == nil || !strings.Contains(err.Error(), "is not a backup") {
 				t.Errorf("extracted: %v", err)
 			}
 			for _, written := range []string{"out", "outside"} {
@@ -151,8 +170,8 @@ func TestManifestIsChecked(t *testing.T) {
 // TestMoreThanTheManifest: what the manifest does not name is not taken for a backup's.
 func TestMoreThanTheManifest(t *testing.T) {
 	dir := t.TempDir()
-	f := File{Name: Database, source: filepath.Join(dir, "db")}
-	write(t, f.source, "database", 0o600)
+	f := fileAt(Database, filepath.Join(dir, "db"))
+	write(t, filepath.Join(dir, "db"), "database", 0o600)
 	if err := f.describe(); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +202,7 @@ func TestMoreThanTheManifest(t *testing.T) {
 		if err := errors.Join(err, archive.Close(), packed.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Verify(path); (err == nil) != ok {
+		if _, err := Verify(path, Keys{}); (err == nil) != ok {
 			t.Errorf("with %d more files: %v", more, err)
 		}
 	}
@@ -193,8 +212,8 @@ func TestMoreThanTheManifest(t *testing.T) {
 func TestChangedWhileWritten(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "backup")
-	changing := File{Name: Database, source: "/proc/sys/kernel/random/uuid"} // another one at each reading
-	if err := Write(path, Manifest{}, []File{changing}); err == nil || !strings.Contains(err.Error(), "is not a backup") {
+	changing := fileAt(Database, "/proc/sys/kernel/random/uuid") // another one at each reading
+	if _, err := Write(path, Keys{}, Manifest{}, []File{changing}); err == nil || !strings.Contains(err.Error(), "is not a backup") {
 		t.Errorf("written: %v", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {

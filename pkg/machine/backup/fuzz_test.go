@@ -33,7 +33,7 @@ func FuzzExtract(f *testing.F) {
 			if err := os.WriteFile(path, archive, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, _, _ = Extract(path, filepath.Join(top, "to"), filepath.Join(top, "root"))
+			_, _, _ = Extract(path, Keys{}, filepath.Join(top, "to"), filepath.Join(top, "root"))
 			for _, at := range []string{top, dir} {
 				entries, err := os.ReadDir(at)
 				if err != nil {

@@ -28,13 +28,14 @@ type Restore struct {
 
 	dirs paths.Dirs
 	file string
+	keys Keys
 	lock *os.File
 	swap func(one, two string) error // replaced in tests
 }
 
-// NewRestore reads the manifest of a backup and locks the data directory, so that coracle cannot start until Close.
-func NewRestore(dirs paths.Dirs, file string) (*Restore, error) {
-	m, err := Read(file)
+// NewRestore reads the manifest of a backup that keys open, and locks the data directory, so that coracle cannot start until Close.
+func NewRestore(dirs paths.Dirs, file string, keys Keys) (*Restore, error) {
+	m, err := Read(file, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +47,7 @@ func NewRestore(dirs paths.Dirs, file string) (*Restore, error) {
 	if errors.As(err, &held) {
 		return nil, fmt.Errorf("coracle runs here (pid %d): stop it first, as with systemctl stop coracle; pods run on", held.PID)
 	}
-	return &Restore{Manifest: m, dirs: dirs, file: file, lock: lock, swap: swap}, err
+	return &Restore{Manifest: m, dirs: dirs, file: file, keys: keys, lock: lock, swap: swap}, err
 }
 
 // Close lets coracle start again.
@@ -63,7 +64,7 @@ func (r *Restore) former() string  { return r.server() + ".before-restore" }
 func (r *Restore) staging() string { return r.server() + ".restoring" }
 
 // Run prepares the server's directory next to its place and exchanges the two in one step. restoreEtcd makes etcd's data
-// directory out of its snapshot, for the member with the given name; node is this machine's node name, "" for the
+// directory out of the backup's Database, for the member with the given name; node is this machine's node name, "" for the
 // backup's. Former data of an earlier restore is removed before the exchange. Nothing is removed after it, and nothing
 // that is on another mount ever is.
 func (r *Restore) Run(node string, restoreEtcd func(snapshot, dir, member string) error) error {
@@ -80,7 +81,7 @@ func (r *Restore) Run(node string, restoreEtcd func(snapshot, dir, member string
 	}
 	defer disk.Close()
 	_ = syncAll(disk)
-	if r.Manifest, r.Machine, err = Extract(r.file, r.staging(), "/"); err != nil {
+	if r.Manifest, r.Machine, err = Extract(r.file, r.keys, r.staging(), "/"); err != nil {
 		return errors.Join(fmt.Errorf("unpacking the backup: %w", err), removeTree(r.staging()))
 	}
 	fresh, snapshot := filepath.Join(r.staging(), "server"), filepath.Join(r.staging(), Database)

@@ -23,12 +23,11 @@ func newMachine(t *testing.T) machine {
 	dir := t.TempDir()
 	m := machine{t, paths.Dirs{Data: filepath.Join(dir, "data"), Run: filepath.Join(dir, "run")}, filepath.Join(dir, "backup")}
 	write(t, m.dirs.ServerCluster(), "of the backup", 0o600)
-	write(t, filepath.Join(dir, "db"), "database", 0o600)
-	files, err := Gather(m.dirs, filepath.Join(dir, "db"), nil)
+	files, err := Gather(m.dirs, content("database"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(m.file, Manifest{Node: "one"}, files); err != nil {
+	if _, err := Write(m.file, Keys{}, Manifest{Node: "one"}, files); err != nil {
 		t.Fatal(err)
 	}
 	return m
@@ -37,7 +36,7 @@ func newMachine(t *testing.T) machine {
 // restore restores the backup; extra is called with the server's new directory before it is put in place.
 func (m machine) restore(extra func(server string)) error {
 	m.Helper()
-	r, err := NewRestore(m.dirs, m.file)
+	r, err := NewRestore(m.dirs, m.file, Keys{})
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -205,7 +204,7 @@ func TestRestoreWithoutExchange(t *testing.T) {
 	if err := m.restore(nil); err != nil {
 		t.Fatal(err)
 	}
-	r, err := NewRestore(m.dirs, m.file)
+	r, err := NewRestore(m.dirs, m.file, Keys{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +223,7 @@ func TestRestoreWithoutExchange(t *testing.T) {
 func TestExchangeFails(t *testing.T) {
 	m := newMachine(t)
 	write(t, m.dirs.ServerCluster(), "first", 0o600)
-	r, err := NewRestore(m.dirs, m.file)
+	r, err := NewRestore(m.dirs, m.file, Keys{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package backup
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -13,6 +15,44 @@ import (
 
 // tempPattern is for the names of the directories in which snapshots of etcd are taken, beside the backups.
 const tempPattern = ".snapshot-*"
+
+// Lock waits until no other process makes or removes backups of this machine, and keeps others out until done is called. dir is that of
+// backups that are nowhere else.
+func Lock(ctx context.Context, dir string) (done func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("locking the backups: %w", err)
+	}
+	held := make(chan error, 1)
+	go func() { held <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
+	select {
+	case err = <-held:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("another command makes or removes backups: %w", context.Cause(ctx)) // the process ends, and with it the wait
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("locking the backups: %w", err), f.Close())
+	}
+	return func() { f.Close() }, nil
+}
+
+// spare is the part of a file system that stays free beside a backup and its trial. An etcd whose disk is full accepts no writes.
+const spare = 0.1
+
+// CheckRoom fails if a backup of a database, and the etcd that is made of it to try it, do not fit into a directory's file system.
+func CheckRoom(dir string, size int64) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("reading how much room there is in %s: %w", dir, err)
+	}
+	// The copy of the database or the entries, the database that is made of them twice, the backup, and two segments of etcd's log.
+	need := 4*size + 128<<20
+	if free := int64(fs.Bavail)*fs.Bsize - int64(spare*float64(fs.Blocks))*fs.Bsize; free < need {
+		return fmt.Errorf("a backup and its trial need %d MB in %s for a moment, and a tenth of the disk more stays free: make room for %d MB",
+			need>>20, dir, (need-free)>>20)
+	}
+	return nil
+}
 
 // TempDir makes a directory for root only, in which a snapshot of etcd is taken for a backup in dir, and removes those that killed saves have left
 // there. done removes it.

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/front/command"
+	"github.com/coracle-dev/coracle/pkg/machine/backup"
+)
+
+func snapshotDeleteCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "delete NAME...",
+		Short: "Delete backups by their names, here and in the bucket",
+		Args:  cobra.MinimumNArgs(1),
+	}
+	return changing(c, func(c *cobra.Command, s saving, names []string) error {
+		for _, name := range names {
+			if err := s.delete(c, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// delete removes a backup wherever it is.
+func (s saving) delete(c *cobra.Command, name string) error {
+	all, err := backup.Copies(s.settings.Dir)
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, one := range all {
+		if one.Name == name || filepath.Base(one.File) == name {
+			if err := one.Remove(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			found = true
+			fmt.Fprintf(c.OutOrStdout(), "%s is deleted\n", one.File)
+		}
+	}
+	if s.settings.S3.On {
+		b, err := s.bucket(c.Context(), s.settings)
+		if err != nil {
+			return err
+		}
+		there, err := b.List(c.Context(), s.config.Node.Name)
+		if err != nil {
+			return err
+		}
+		for n, x := range there {
+			if x.Name == name {
+				if err := b.Delete(c.Context(), x.Node, there[n:n+1]); err != nil {
+					return err
+				}
+				found = true
+				fmt.Fprintf(c.OutOrStdout(), "%s/%s/%s is deleted\n", b, x.Node, x.Name)
+			}
+		}
+	}
+	if !found {
+		return fmt.Errorf("this server has no backup called %s: coracle etcd snapshot list shows what there is", name)
+	}
+	return nil
+}
+
+func snapshotPruneCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "prune",
+		Short: "Delete the oldest backups that this server has made by schedule",
+		Long: `Delete the oldest backups that this server has made by schedule, but as many as --etcd-snapshot-retention, and in the bucket
+--etcd-s3-retention. With --name it deletes those of another name, such as on-demand. Servers do this after each backup.`,
+		Args: command.NoArgs,
+	}
+	return changing(c, func(c *cobra.Command, s saving, _ []string) error {
+		s.scheduled = true
+		gone, err := s.pruneTo(c.Context(), s.settings.Retention, s.settings.S3.Retention)
+		for _, one := range gone {
+			fmt.Fprintf(c.OutOrStdout(), "%s is deleted\n", one)
+		}
+		return err
+	})
+}
+
+// changing completes a command that removes backups of this server.
+func changing(c *cobra.Command, run func(*cobra.Command, saving, []string) error) *cobra.Command {
+	here := dirFlags(c)
+	settings := config.SnapshotFlags(c.Flags())
+	c.RunE = func(c *cobra.Command, args []string) error {
+		i := here()
+		if err := i.ownEtcd(); err != nil {
+			return err
+		}
+		o, err := settings(os.Environ(), i.config)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(i.dirs.Snapshots(), 0o700); err != nil {
+			return fmt.Errorf("making the directory for backups: %w", err)
+		}
+		done, err := backup.Lock(c.Context(), i.dirs.Snapshots())
+		if err != nil {
+			return err
+		}
+		defer done()
+		return run(c, saving{installation: i, settings: o}, args)
+	}
+	return interruptible(c)
+}

@@ -1,0 +1,287 @@
+package bucket
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/machine/backup"
+	"github.com/coracle-dev/coracle/test/buckets"
+	"github.com/coracle-dev/coracle/test/registries"
+)
+
+// listen returns an address of this host that nobody listens on.
+func listen(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func settings(s *buckets.Server) config.S3 {
+	return config.S3{
+		On: true, Endpoint: s.Addr, EndpointCA: s.CA, Insecure: s.CA == "", Bucket: s.Bucket, Lookup: "path", Folder: "edge/", Region: "us-east-1",
+		Timeout: 10 * time.Second, AccessKey: s.Access, SecretKey: s.Secret,
+	}
+}
+
+func mustOpen(t *testing.T, s config.S3) *Bucket {
+	t.Helper()
+	b, err := Open(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+var (
+	testKey  = PieceKey{1, 2, 3}
+	testKeys = backup.Keys{Password: "token"}
+)
+
+func summary(name string, age time.Duration) backup.Summary {
+	return backup.Summary{Name: name, Node: "server-1", Created: time.Now().UTC().Add(-age), Revision: 7}
+}
+
+// records is a content like that of a cluster: many entries in an order.
+func records(n int) []byte {
+	random, out := rand.New(rand.NewPCG(1, 2)), bytes.Buffer{}
+	for i := range n {
+		fmt.Fprintf(&out, "entry %08d ", i)
+		for range 40 {
+			fmt.Fprintf(&out, "%x", random.Uint64())
+		}
+	}
+	return out.Bytes()
+}
+
+// TestCopies: what is put can be had again, a copy of nearly the same costs little, and what is removed costs nothing any more.
+func TestCopies(t *testing.T) {
+	s := buckets.Start(t, nil, listen(t), registries.NewAuthority(t, "test"))
+	b := mustOpen(t, settings(s))
+	first := records(30_000)
+	second := append(bytes.Replace(first, []byte("entry 00020000 "), []byte("entry 00020000 changed "), 1), "entry new"...)
+	copies := map[string][]byte{"first": first, "second": second}
+	sent := map[string]Sent{}
+	for i, name := range []string{"first", "second"} {
+		got, err := b.Put(t.Context(), summary(name, time.Hour-time.Duration(i)*time.Minute), testKey, testKeys, bytes.NewReader(copies[name]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent[name] = got
+	}
+	t.Logf("%d bytes: %+v, then %+v", len(first), sent["first"], sent["second"])
+	if sent["second"].New > 5 || sent["second"].Pieces < 100 || sent["second"].Bytes > sent["first"].Bytes/10 {
+		t.Error("the second copy cost too much")
+	}
+	all, err := b.List(t.Context(), "")
+	if err != nil || len(all) != 2 || all[0].Name != "first" || all[1].Name != "second" || all[1].Revision != 7 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	check := func(x Index) {
+		t.Helper()
+		var got bytes.Buffer
+		if err := b.Get(t.Context(), x, testKeys, &got); err != nil || !bytes.Equal(got.Bytes(), copies[x.Name]) {
+			t.Errorf("%s came back with %d bytes, %v", x.Name, got.Len(), err)
+		}
+	}
+	check(all[0])
+	check(all[1])
+	if err := b.Get(t.Context(), all[0], backup.Keys{Password: "other"}, io.Discard); err == nil || !strings.Contains(err.Error(), "server token") {
+		t.Errorf("with another token: %v", err)
+	}
+	for path := range s.Files() {
+		data, err := os.ReadFile(filepath.Join(s.Dir, path))
+		if err != nil || bytes.Contains(data, []byte("entry 000")) {
+			t.Errorf("%s can be read by everyone: %v", path, err)
+		}
+	}
+
+	before := len(s.Files())
+	if err := b.Delete(t.Context(), "server-1", all[:1]); err != nil {
+		t.Fatal(err)
+	}
+	if gone := before - len(s.Files()); gone < 2 || gone > 6 {
+		t.Errorf("%d objects are gone with the first copy", gone)
+	}
+	check(all[1])
+	if err := b.Delete(t.Context(), "server-1", all[1:]); err != nil || len(s.Files()) != 0 {
+		t.Errorf("%d objects are left without any copy, %v", len(s.Files()), err)
+	}
+}
+
+// TestDamagedCopies: a copy of which anything was changed, exchanged or is missing is not taken for whole, and others are.
+func TestDamagedCopies(t *testing.T) {
+	s := buckets.Start(t, nil, listen(t), nil)
+	b := mustOpen(t, settings(s))
+	data := records(2_000)
+	if _, err := b.Put(t.Context(), summary("one", 0), testKey, testKeys, bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for path := range s.Files() {
+		names = append(names, path)
+	}
+	try := func() error {
+		all, err := b.List(t.Context(), "server-1")
+		if err != nil || len(all) == 0 {
+			return errors.Join(err, errors.New("there is none"))
+		}
+		var got bytes.Buffer
+		err = b.Get(t.Context(), all[0], testKeys, &got)
+		if err == nil && !bytes.Equal(got.Bytes(), data) {
+			t.Error("another content came back, without an error")
+		}
+		return err
+	}
+	if err := try(); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
+		file := filepath.Join(s.Dir, name)
+		whole, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := os.ReadFile(filepath.Join(s.Dir, names[(i+1)%len(names)]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, changed := range map[string][]byte{
+			"a bit": flip(whole, rand.IntN(len(whole))), "the first bit": flip(whole, 0), "cut": whole[:len(whole)/2], "empty": {}, "another object": other, "missing": nil,
+		} {
+			if changed == nil {
+				err = os.Remove(file)
+			} else {
+				err = os.WriteFile(file, changed, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := try(); err == nil {
+				t.Errorf("%s of %s was not noticed", what, name)
+			}
+			if err := os.WriteFile(file, whole, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := try(); err != nil {
+		t.Errorf("all is as it was: %v", err)
+	}
+}
+
+func flip(data []byte, at int) []byte {
+	changed := bytes.Clone(data)
+	changed[at] ^= 1
+	return changed
+}
+
+// TestBucketErrors: each error names the thing and the fix, and what was sent in vain is of use for the next time.
+func TestBucketErrors(t *testing.T) {
+	s := buckets.Start(t, nil, listen(t), registries.NewAuthority(t, "test"))
+	put := func(c config.S3) error {
+		b, err := Open(c)
+		if err == nil {
+			_, err = b.Put(t.Context(), summary("one", 0), testKey, testKeys, bytes.NewReader(records(100)))
+		}
+		return err
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for name, tt := range map[string]struct {
+		change func(*config.S3)
+		want   string
+	}{
+		"no name":        {func(c *config.S3) { c.Bucket = "" }, "--etcd-s3-bucket"},
+		"other bucket":   {func(c *config.S3) { c.Bucket = "nothing" }, "make the bucket"},
+		"other secret":   {func(c *config.S3) { c.SecretKey = "x" }, "correct --etcd-s3-access-key"},
+		"other user":     {func(c *config.S3) { c.AccessKey = "x" }, "correct --etcd-s3-access-key"},
+		"unknown CA":     {func(c *config.S3) { c.EndpointCA = "" }, "certificate signed by unknown authority"},
+		"no CA":          {func(c *config.S3) { c.EndpointCA = os.Args[0] }, "--etcd-s3-endpoint-ca"},
+		"unverified":     {func(c *config.S3) { c.EndpointCA, c.SkipVerify = "", true }, ""},
+		"CA of a Secret": {func(c *config.S3) { c.CA, _ = os.ReadFile(c.EndpointCA); c.EndpointCA = "" }, ""},
+		"nobody there":   {func(c *config.S3) { c.Endpoint = "127.0.0.1:1" }, "connection refused"},
+		"bad endpoint":   {func(c *config.S3) { c.Endpoint = "https://a b" }, "--etcd-s3-endpoint"},
+		"bad proxy":      {func(c *config.S3) { c.Proxy = "nonsense" }, "--etcd-s3-proxy"},
+		"silent":         {func(c *config.S3) { c.Endpoint, c.Timeout = silent.Addr().String(), time.Second }, "did not answer in 1s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := settings(s)
+			tt.change(&c)
+			err := put(c)
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+			if err != nil && strings.Contains(err.Error(), s.Secret) {
+				t.Errorf("the error has the secret: %v", err)
+			}
+		})
+	}
+	s.Stop()
+	s.Serve(true)
+	if err := put(config.S3(settings(s))); err == nil || !strings.Contains(err.Error(), "need the rights") {
+		t.Errorf("a bucket that cannot be written: %v", err)
+	}
+}
+
+// TestServerGoes: the server goes away in the middle. The same call again finishes, and sends only the rest.
+func TestServerGoes(t *testing.T) {
+	s := buckets.Start(t, nil, listen(t), nil)
+	c := settings(s)
+	c.Timeout = time.Second
+	b, data := mustOpen(t, c), records(20_000)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	slow := &stopping{Reader: bytes.NewReader(data), after: len(data) / 2, stop: s.Stop}
+	if _, err := b.Put(ctx, summary("one", 0), testKey, testKeys, slow); err == nil {
+		t.Fatal("a copy was made without a server")
+	}
+	s.Serve(false)
+	if all, err := b.List(ctx, ""); err != nil || len(all) > 0 {
+		t.Errorf("half a copy is listed: %v, %v", all, err)
+	}
+	sent, err := b.Put(ctx, summary("one", 0), testKey, testKeys, bytes.NewReader(data))
+	if err != nil || sent.New > 3*sent.Pieces/4 {
+		t.Errorf("%+v, %v", sent, err)
+	}
+	all, err := b.List(ctx, "")
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	if err := b.Get(ctx, all[0], testKeys, io.Discard); err != nil {
+		t.Error(err)
+	}
+}
+
+// stopping stops a server when half of it was read.
+type stopping struct {
+	io.Reader
+	after int
+	stop  func()
+}
+
+func (s *stopping) Read(b []byte) (int, error) {
+	n, err := s.Reader.Read(b[:min(len(b), 64<<10)])
+	if s.after -= n; s.after < 0 && s.stop != nil {
+		s.stop()
+		s.stop = nil
+	}
+	return n, err
+}
