@@ -68,15 +68,15 @@ const memoryLimit = 64 << 20
 
 func (s saving) run(ctx context.Context, out io.Writer) error {
 	debug.SetMemoryLimit(memoryLimit)
+	if err := s.ownEtcd(); err != nil {
+		return err
+	}
 	began := time.Now()
 	keys, err := s.backupKeys("", "")
 	if err != nil {
 		return err
 	}
 	keys.Recipients = s.settings.Recipients
-	if err := errors.Join(backup.CheckRecipients(keys.Recipients), s.checkBucket(keys)); err != nil {
-		return err
-	}
 	if err := os.MkdirAll(s.dirs.Snapshots(), 0o700); err != nil {
 		return fmt.Errorf("making the directory for backups: %w", err)
 	}
@@ -85,13 +85,12 @@ func (s saving) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer done()
-	made, keys, err := s.write(ctx, keys)
-	if err == nil {
-		err = s.upload(ctx, &made, keys)
+	made, err := s.make(ctx, keys)
+	attempt := backup.Attempt{Time: time.Now().UTC(), Copy: made, File: made.File}
+	if err != nil {
+		attempt.Error = err.Error()
 	}
-	if made.File != "" {
-		err = errors.Join(err, made.Note())
-	}
+	err = errors.Join(err, attempt.Note(s.dirs.Snapshots()))
 	s.tell(ctx, made, err)
 	if err != nil {
 		return err
@@ -102,6 +101,21 @@ func (s saving) run(ctx context.Context, out io.Writer) error {
 		fmt.Fprintf(out, "It is in %s too: %s were sent.\n", made.Bucket, size(made.Sent))
 	}
 	return s.prune(ctx)
+}
+
+// make writes the backup, tries it and puts it into the bucket.
+func (s saving) make(ctx context.Context, keys backup.Keys) (made backup.Copy, err error) {
+	if err := errors.Join(backup.CheckRecipients(keys.Recipients), s.checkBucket(keys)); err != nil {
+		return made, err
+	}
+	made, keys, err = s.write(ctx, keys)
+	if err == nil {
+		err = s.upload(ctx, &made, keys)
+	}
+	if made.File != "" {
+		err = errors.Join(err, made.Note())
+	}
+	return made, err
 }
 
 // write writes the backup and tries it. What could not be tried stays, with the reason.

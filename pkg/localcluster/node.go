@@ -130,7 +130,7 @@ func nodeEnv() []string {
 func (h *holder) arguments(n Node) []string {
 	args := []string{n.Role, "--token-file", tokenPath}
 	if n.Role == Server {
-		args = append(args, "--tls-san", h.record.API().Addr().String())
+		args = append(args, "--tls-san", h.record.API().Addr().String(), "--etcd-disable-snapshots")
 	}
 	if first := h.record.Nodes[0]; n.Name != first.Name {
 		args = append(args, "--server", fmt.Sprintf("https://%s:%d", first.IP, apiPort))

@@ -2,6 +2,7 @@
 package rot
 
 import (
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"filippo.io/age"
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
@@ -24,15 +26,21 @@ import (
 // kinds make a file in a directory, and return its name and what reads it: its content as a program sees it.
 var kinds = map[string]func(t *testing.T, dir string) (file string, read func() (any, error)){
 	"backup": func(t *testing.T, dir string) (string, func() (any, error)) {
-		d := paths.Dirs{Data: filepath.Join(dir, "data"), Config: filepath.Join(dir, "etc")}
+		d, began := paths.Dirs{Data: filepath.Join(dir, "data"), Config: filepath.Join(dir, "etc")}, time.Now()
 		write(t, filepath.Join(d.PKI(), "ca.key"), strings.Repeat("secret", 100))
 		write(t, d.ServerCluster(), "settings")
-		write(t, filepath.Join(dir, "db"), strings.Repeat("database", 1000)+time.Now().String())
-		files, err := backup.Gather(d, filepath.Join(dir, "db"), nil)
+		files, err := backup.Gather(d, func(w io.Writer) error {
+			_, err := io.WriteString(w, strings.Repeat("database", 1000)+began.String())
+			return err
+		}, nil)
 		must(t, err)
-		file := filepath.Join(dir, "backup"+backup.Suffix)
-		must(t, backup.Write(file, backup.Manifest{Version: "v1", Node: "one", Revision: 7}, files))
-		return file, func() (any, error) { m, err := backup.Verify(file); return m, err }
+		file := filepath.Join(dir, "backup")
+		identity, err := age.GenerateX25519Identity()
+		must(t, err)
+		keys := backup.Keys{Recipients: []string{identity.Recipient().String()}}
+		keys, err = backup.Write(file, keys, backup.Manifest{Version: "v1", Node: "one", Revision: 7}, files)
+		must(t, err)
+		return file, func() (any, error) { m, err := backup.Verify(file, keys); return m, err }
 	},
 	"settings": func(t *testing.T, dir string) (string, func() (any, error)) {
 		file := filepath.Join(dir, "cluster.json")

@@ -66,6 +66,7 @@ var table = []row{
 	{"restarts", "child processes that ended unexpectedly", (*Doctor).restarts, nothing, false},
 	{"certificates", "validity, keys and signatures", (*Doctor).certificates, nothing, false},
 	{"etcd", "members, leader, quorum, alarms, size and latency", (*Doctor).etcd, aServer, false},
+	{"backups", "the last backup of the cluster: made in time, and tried", (*Doctor).backups, aServer, false},
 	{"api", "the API as this node reaches it", (*Doctor).apiAnswers, aRun, false},
 	{"servers", "every server of the cluster", (*Doctor).everyServer, aRun, false},
 	{"clock-skew", "the servers' clocks against this one", (*Doctor).clockSkew, aRun, false},

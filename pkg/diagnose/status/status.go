@@ -18,6 +18,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/machine/backup"
 	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 )
 
@@ -46,6 +47,7 @@ type Report struct {
 	Certificates []pki.Expiry               `json:"certificates,omitempty"`
 	Data         Data                       `json:"data"`
 	Upgrade      *upgrade.State             `json:"upgrade,omitempty"`   // the present or the last one
+	Backup       *backup.Attempt            `json:"backup,omitempty"`    // the last attempt to make one
 	Addons       []Addon                    `json:"batteries,omitempty"` // the key of the first release
 	Details      map[string]json.RawMessage `json:"details,omitempty"`   // components' own reports
 }
@@ -129,7 +131,7 @@ func Collect(ctx context.Context, from Sources) (Report, error) {
 	size := make(chan int64, 1)
 	go func() { size <- dirSize(from.Dirs.Data, time.Now().Add(sizeTimeout)) }()
 
-	r := Report{Data: Data{Path: from.Dirs.Data}, Certificates: pki.Expiries(from.Dirs)}
+	r := Report{Data: Data{Path: from.Dirs.Data}, Certificates: pki.Expiries(from.Dirs), Backup: backup.LastAttempt(from.Dirs.Snapshots())}
 	if last, ok, err := upgrade.Read(from.Dirs.Data); ok && err == nil {
 		r.Upgrade = &last
 	}

@@ -37,6 +37,9 @@ func (r Report) Text(out io.Writer, now time.Time, reports []state.Report) error
 	if u := r.Upgrade; u != nil {
 		w.field("Upgrade", u.Text()+w.ago(u.Ended))
 	}
+	if b := r.Backup; b != nil {
+		w.field("Backup", b.Text()+w.ago(b.Time))
+	}
 	w.certificates(r.Certificates)
 	w.addons(r.Addons)
 	w.details(r.Details, reports)

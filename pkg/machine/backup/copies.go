@@ -177,3 +177,44 @@ func ExtractDatabase(path string, keys Keys, to string) error {
 	}
 	return err
 }
+
+// Attempt is the last time that this machine tried to make a copy.
+type Attempt struct {
+	Time  time.Time `json:"time"`
+	Error string    `json:"error,omitempty"` // "" if all is well
+	Copy  Copy      `json:"copy,omitzero"`
+	File  string    `json:"file,omitempty"` // of the copy
+}
+
+// lastAttempt is the name of the file, in the directory of copies that are nowhere else.
+const lastAttempt = "last.json"
+
+// Note writes the attempt, in place of the one before.
+func (a Attempt) Note(dir string) error {
+	text, err := json.MarshalIndent(a, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(dir, lastAttempt), append(text, '\n'), 0o600)
+}
+
+// LastAttempt returns the last attempt, nil if there was none or its note cannot be read.
+func LastAttempt(dir string) *Attempt {
+	var a Attempt
+	text, err := os.ReadFile(filepath.Join(dir, lastAttempt))
+	if err != nil || json.Unmarshal(text, &a) != nil {
+		return nil
+	}
+	return &a
+}
+
+// Text describes the attempt to people.
+func (a Attempt) Text() string {
+	switch {
+	case a.Error != "":
+		return "FAILED: " + a.Error
+	case a.Copy.Bucket != "":
+		return a.File + ", and in " + a.Copy.Bucket
+	}
+	return a.File
+}

@@ -121,8 +121,11 @@ func (k Keys) Seal(text []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Open returns a text that Seal has encrypted.
+// Open returns a text that Seal has encrypted. One that is not encrypted, anyone can have written.
 func (k Keys) Open(sealed []byte) ([]byte, error) {
+	if !bytes.HasPrefix(sealed, []byte(ageMagic)) {
+		return nil, errors.New("its key is not encrypted")
+	}
 	r, err := k.decrypt(bytes.NewReader(sealed))
 	if err != nil {
 		return nil, err

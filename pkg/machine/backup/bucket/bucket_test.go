@@ -103,6 +103,12 @@ func TestCopies(t *testing.T) {
 	if err := b.Get(t.Context(), all[0], backup.Keys{Password: "other"}, io.Discard); err == nil || !strings.Contains(err.Error(), "server token") {
 		t.Errorf("with another token: %v", err)
 	}
+	forged := all[0]
+	forged.Key = testKey[:]
+	forged.Proof = forged.proof(testKey)
+	if err := b.Get(t.Context(), forged, testKeys, io.Discard); err == nil || !strings.Contains(err.Error(), "is not encrypted") {
+		t.Errorf("a copy that anyone can have written: %v", err)
+	}
 	for path := range s.Files() {
 		data, err := os.ReadFile(filepath.Join(s.Dir, path))
 		if err != nil || bytes.Contains(data, []byte("entry 000")) {
