@@ -37,7 +37,9 @@ var Commands = []Command{
 	{"github.com/containernetworking/plugins/plugins/ipam/host-local", "cmd/coracle-cni/upstream/hostlocal", nil},
 	{"github.com/containernetworking/plugins/plugins/meta/portmap", "cmd/coracle-cni/upstream/portmap", nil},
 	{"github.com/containernetworking/plugins/plugins/meta/bandwidth", "cmd/coracle-cni/upstream/bandwidth", nil},
-	{"sigs.k8s.io/cri-tools/cmd/crictl", "cmd/coracle-core/upstream/crictl", nil},
+	{"sigs.k8s.io/cri-tools/cmd/crictl", "cmd/coracle-core/upstream/crictl", map[string]string{
+		"sigs.k8s.io/cri-tools/pkg/framework": "github.com/coracle-dev/coracle/cmd/coracle-core/framework",
+	}},
 }
 
 // replaced are files of coracle that a full build replaces with the ones under files/, which call the commands. The
@@ -104,7 +106,7 @@ func (c Command) sources(root string) (map[string][]byte, error) {
 	}
 	sources := map[string][]byte{}
 	functions := map[string]bool{}
-	replaced := 0
+	replaced := map[string]bool{}
 	for _, name := range pkg.GoFiles {
 		data, err := os.ReadFile(filepath.Join(pkg.Dir, name))
 		if err != nil {
@@ -115,12 +117,14 @@ func (c Command) sources(root string) (map[string][]byte, error) {
 		}
 		for from, to := range c.Instead {
 			old := fmt.Appendf(nil, "\t%q\n", from)
-			replaced += bytes.Count(sources[name], old)
+			if bytes.Contains(sources[name], old) {
+				replaced[from] = true
+			}
 			sources[name] = bytes.ReplaceAll(sources[name], old, fmt.Appendf(nil, "\t%s %q\n", path.Base(from), to))
 		}
 	}
-	if replaced != len(c.Instead) {
-		return nil, fmt.Errorf("%d imports are to be replaced, and there are %d: see what has changed upstream", len(c.Instead), replaced)
+	if len(replaced) != len(c.Instead) {
+		return nil, fmt.Errorf("%d imports are to be replaced, and there are %d: see what has changed upstream", len(c.Instead), len(replaced))
 	}
 	for _, name := range pkg.EmbedFiles {
 		if sources[name], err = os.ReadFile(filepath.Join(pkg.Dir, name)); err != nil {
