@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -136,7 +137,14 @@ func (s saving) pruneTo(ctx context.Context, here, inBucket int) (gone []string,
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range backup.Surplus(all, func(c backup.Copy) string { return c.Name }, s.prefix(), here) {
+	good := slices.DeleteFunc(slices.Clone(all), func(c backup.Copy) bool { return c.Tried.IsZero() })
+	surplus := backup.Surplus(good, func(c backup.Copy) string { return c.Name }, s.prefix(), here)
+	for _, c := range all {
+		if len(good) > 0 && c.Tried.IsZero() && c.Created.Before(good[len(good)-1].Created) && strings.HasPrefix(c.Name, s.prefix()) {
+			surplus = append(surplus, c) // nobody knows whether it restores, and a later one does
+		}
+	}
+	for _, c := range surplus {
 		if err := c.Remove(); err != nil {
 			return gone, err
 		}
@@ -153,12 +161,12 @@ func (s saving) pruneTo(ctx context.Context, here, inBucket int) (gone []string,
 	if err != nil {
 		return gone, err
 	}
-	surplus := backup.Surplus(there, func(x bucket.Index) string { return x.Name }, s.prefix(), inBucket)
-	for _, x := range surplus {
+	old := backup.Surplus(there, func(x bucket.Index) string { return x.Name }, s.prefix(), inBucket)
+	for _, x := range old {
 		gone = append(gone, b.String()+"/"+x.Node+"/"+x.Name)
 	}
-	if len(surplus) == 0 {
+	if len(old) == 0 {
 		return gone, nil
 	}
-	return gone, b.Delete(ctx, s.config.Node.Name, surplus)
+	return gone, b.Delete(ctx, s.config.Node.Name, old)
 }

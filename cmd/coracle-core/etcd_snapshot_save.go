@@ -188,6 +188,9 @@ func (s saving) place(now time.Time, keys backup.Keys) (string, error) {
 	if err := os.MkdirAll(s.settings.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("making the directory for backups: %w", err)
 	}
+	if err := backup.RemoveLeft(s.settings.Dir, s.prefix()); err != nil {
+		return "", err
+	}
 	return filepath.Join(s.settings.Dir, s.prefix()+now.Format("20060102T150405Z")+keys.Suffix()), nil
 }
 

@@ -3,6 +3,8 @@ package node
 import (
 	"fmt"
 
+	"k8s.io/component-base/metrics/legacyregistry"
+
 	"github.com/coracle-dev/coracle/pkg/addons"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -40,4 +42,7 @@ func showMetrics(cfg config.Config) {
 		"apiserver_kube_aggregator_x509_insecure_sha1_total", "apiserver_kube_aggregator_x509_missing_san_total",
 		"node_collector_update_all_nodes_health_duration_seconds", "node_collector_update_node_health_duration_seconds",
 	)
+	if cfg.Role == config.Server {
+		legacyregistry.RawMustRegister(snapshotMetrics(cfg.Dirs.Snapshots())...)
+	}
 }

@@ -186,6 +186,13 @@ func scheduledCopies(t *testing.T, h *hosts.Host) {
 		!strings.Contains(told, "on-demand-") && !strings.Contains(told, "location") {
 		t.Errorf("the cluster knows of these copies:\n%s", told)
 	}
+	metrics := h.Kubectl("get", "--raw", "/api/v1/nodes/"+h.Name+"/proxy/metrics")
+	if !strings.Contains(metrics, "\ncoracle_etcd_snapshot_last_failed 0\n") || strings.Contains(metrics, "\ncoracle_etcd_snapshot_last_size_bytes 0\n") {
+		t.Error("the kubelet's metrics do not tell of the copies")
+	}
+	if status := h.Coracle("status"); !strings.Contains(status, "Backup:       /var/lib/coracle/server/snapshots/etcd-snapshot-") {
+		t.Errorf("status does not tell of the copies:\n%s", status)
+	}
 	if events := h.Kubectl("get", "events", "--field-selector=reason=EtcdSnapshotSaved"); !strings.Contains(events, "is written and tried") {
 		t.Errorf("there are these Events:\n%s", events)
 	}

@@ -220,3 +220,53 @@ func TestChangedWhileWritten(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
+
+// TestCopies: backups are listed with what is known of them, and what killed saves have left is removed and nothing else.
+func TestCopies(t *testing.T) {
+	dir := t.TempDir()
+	names := []string{"nightly-a-1", "nightly-a-2", "nightly-a-3", "other-a-1"}
+	for i, name := range names {
+		file := filepath.Join(dir, name+testKeys.Suffix())
+		write(t, file, "backup", 0o600)
+		c, err := CopyAt(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Created, c.Node = time.Unix(int64(100-i), 0), "a"
+		if err := c.Note(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, other := range []string{".nightly-a-4.tar.zst.age.123", ".nightly-b-4.tar.zst.age.123", "note.txt", "last.json"} {
+		write(t, filepath.Join(dir, other), "x", 0o600)
+	}
+	write(t, filepath.Join(dir, "from-before"+plainSuffix), "backup", 0o600)
+	all, err := Copies(dir)
+	if err != nil || len(all) != 5 || all[0].Name != "other-a-1" || all[3].Name != "nightly-a-1" || all[4].Name != "from-before" || all[0].Node != "a" {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	name := func(c Copy) string { return c.Name }
+	if got := Surplus(all, name, "nightly-a-", 2); len(got) != 1 || got[0].Name != "nightly-a-3" {
+		t.Errorf("surplus: %+v", got)
+	}
+	if got := Surplus(all, name, "nightly-a-", 0); got != nil {
+		t.Errorf("surplus where all are kept: %+v", got)
+	}
+	if err := errors.Join(RemoveLeft(dir, "nightly-a-"), all[0].Remove()); err != nil {
+		t.Fatal(err)
+	}
+	left, _ := filepath.Glob(filepath.Join(dir, "*other*"))
+	hidden, _ := filepath.Glob(filepath.Join(dir, ".*"))
+	if len(left) != 0 || len(hidden) != 1 {
+		t.Errorf("left: %q, %q", left, hidden)
+	}
+	if none, err := Copies(filepath.Join(dir, "none")); err != nil || none != nil {
+		t.Errorf("a directory that does not exist: %v, %v", none, err)
+	}
+	if LastAttempt(dir) != nil {
+		t.Error("a damaged note is an attempt")
+	}
+	if err := (Attempt{Time: time.Now(), Error: "full"}).Note(dir); err != nil || LastAttempt(dir) == nil || LastAttempt(dir).Text() != "FAILED: full" {
+		t.Errorf("%+v, %v", LastAttempt(dir), err)
+	}
+}

@@ -114,6 +114,15 @@ func (c Copy) Remove() error {
 	return nil
 }
 
+// RemoveLeft removes what killed saves of backups whose names begin with a prefix have left in a directory, while Lock keeps others from saving.
+func RemoveLeft(dir, prefix string) error {
+	left, err := filepath.Glob(filepath.Join(dir, "."+prefix+"*"+plainSuffix+"*")) // as package atomicfile calls unfinished files
+	for _, path := range left {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
+
 // Surplus returns what is more than keep of the things whose names begin with a prefix, the oldest first; none if keep is 0.
 func Surplus[T any](all []T, name func(T) string, prefix string, keep int) (surplus []T) {
 	for _, c := range all {
