@@ -16,8 +16,8 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestBackup loses all servers of a cluster, restores a backup on a reinstalled machine, and joins the other
-// reinstalled machines. The agent that ran all the time recovers without help.
+// TestBackup loses all servers of a cluster, restores a backup on a reinstalled machine, and starts the other
+// reinstalled machines at the same time. The agent that ran all the time recovers without help.
 func TestBackup(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, ServerArgs: []string{"--etcd-snapshot-schedule-cron=@every 2s", "--etcd-snapshot-retention=2"}})
@@ -95,16 +95,16 @@ func TestBackup(t *testing.T) {
 	began = time.Now()
 	t.Log(second.Coracle(append(restore, "--identity=/root/key")...))
 	second.Run("sh", "-c", "mountpoint "+snapshots+" && test -d /var/lib/coracle/server.before-restore/etcd && ! ls -d /var/lib/coracle/.snapshot-*")
+	for _, h := range []*hosts.Host{first, c.Servers[2]} { // they wait for the one that has the data
+		h.Boot()
+		c.Provision(h)
+		h.Start("--server", "https://"+second.IP.String()+":6443", "--token-file", "/etc/coracle/token")
+	}
 	c.Start(second)
 	second.Coracle("wait", "--timeout", "3m")
 	t.Logf("restored and ready after %.1f s", time.Since(began).Seconds())
 	if got := second.Kubectl("get", "configmaps", "-o", "name"); !strings.Contains(got, "before") || strings.Contains(got, "after") {
 		t.Errorf("there are %s", got)
-	}
-	for _, h := range []*hosts.Host{first, c.Servers[2]} {
-		h.Boot()
-		c.Provision(h)
-		h.Start("--server", "https://"+second.IP.String()+":6443", "--token-file", "/etc/coracle/token")
 	}
 	for _, h := range []*hosts.Host{first, c.Servers[2], c.Agents[0]} {
 		h.Coracle("wait", "--timeout", "3m")
