@@ -105,3 +105,10 @@ func TestBad(t *testing.T) {
 		t.Error("an empty file has entries")
 	}
 }
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
 	"github.com/coracle-dev/coracle/test/buckets"
@@ -72,8 +74,8 @@ func records(n int) []byte {
 func TestCopies(t *testing.T) {
 	s := buckets.Start(t, nil, listen(t), registries.NewAuthority(t, "test"))
 	b := mustOpen(t, settings(s))
-	first := records(30_000)
-	second := append(bytes.Replace(first, []byte("entry 00020000 "), []byte("entry 00020000 changed "), 1), "entry new"...)
+	first := records(20_000)
+	second := append(bytes.Replace(first, []byte("entry 00015000 "), []byte("entry 00015000 changed "), 1), "entry new"...)
 	copies := map[string][]byte{"first": first, "second": second}
 	sent := map[string]Sent{}
 	for i, name := range []string{"first", "second"} {
@@ -247,32 +249,67 @@ func TestBucketErrors(t *testing.T) {
 	}
 }
 
-// TestServerGoes: the server goes away in the middle. The same call again finishes, and sends only the rest.
+// TestServerGoes: something happens to the bucket in the middle. The same call again finishes, and sends only the rest.
 func TestServerGoes(t *testing.T) {
-	s := buckets.Start(t, nil, listen(t), nil)
-	c := settings(s)
-	c.Timeout = time.Second
-	b, data := mustOpen(t, c), records(20_000)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	slow := &stopping{Reader: bytes.NewReader(data), after: len(data) / 2, stop: s.Stop}
-	if _, err := b.Put(ctx, summary("one", 0), testKey, testKeys, slow); err == nil {
-		t.Fatal("a copy was made without a server")
+	for name, tt := range map[string]struct {
+		happens func(*buckets.Server)
+		mend    func(*buckets.Server)
+		want    string
+	}{
+		"it goes away":      {(*buckets.Server).Stop, func(s *buckets.Server) { s.Serve(false) }, "connection refused"},
+		"it refuses writes": {func(s *buckets.Server) { s.Stop(); s.Serve(true) }, func(s *buckets.Server) { s.Stop(); s.Serve(false) }, "need the rights"},
+		"credentials end": {func(s *buckets.Server) { s.Stop(); s.Secret = "another"; s.Serve(false) }, func(s *buckets.Server) { s.Stop(); s.Secret = "of-this-test"; s.Serve(false) },
+			"correct --etcd-s3-access-key"},
+		"it is full": {func(s *buckets.Server) { fill(t, s.Dir) }, func(s *buckets.Server) { _ = os.Remove(filepath.Join(s.Dir, "filler")) }, "it is full"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := buckets.Start(t, nil, listen(t), nil)
+			if err := unix.Mount("tmpfs", s.Dir, "tmpfs", 0, "size=100m"); err != nil {
+				t.Skipf("mounting a small file system: %v", err)
+			}
+			t.Cleanup(func() { _ = unix.Unmount(s.Dir, unix.MNT_DETACH) })
+			c := settings(s)
+			c.Timeout = time.Second
+			b, data := mustOpen(t, c), records(20_000)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			interrupted := &stopping{Reader: bytes.NewReader(data), after: len(data) / 2, stop: func() { tt.happens(s) }}
+			if _, err := b.Put(ctx, summary("one", 0), testKey, testKeys, interrupted); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+			tt.mend(s)
+			if all, err := b.List(ctx, ""); err != nil || len(all) > 0 {
+				t.Errorf("half a copy is listed: %v, %v", all, err)
+			}
+			sent, err := b.Put(ctx, summary("one", 0), testKey, testKeys, bytes.NewReader(data))
+			if err != nil || sent.New > 3*sent.Pieces/4 {
+				t.Errorf("%+v, %v", sent, err)
+			}
+			all, err := b.List(ctx, "")
+			if err != nil || len(all) != 1 {
+				t.Fatalf("%v, %v", all, err)
+			}
+			if err := b.Get(ctx, all[0], testKeys, io.Discard); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	s.Serve(false)
-	if all, err := b.List(ctx, ""); err != nil || len(all) > 0 {
-		t.Errorf("half a copy is listed: %v, %v", all, err)
+}
+
+// fill fills the file system of a directory.
+func fill(t *testing.T, dir string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "filler"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	sent, err := b.Put(ctx, summary("one", 0), testKey, testKeys, bytes.NewReader(data))
-	if err != nil || sent.New > 3*sent.Pieces/4 {
-		t.Errorf("%+v, %v", sent, err)
+	defer f.Close()
+	block := make([]byte, 4096)
+	for err == nil {
+		_, err = f.Write(block)
 	}
-	all, err := b.List(ctx, "")
-	if err != nil || len(all) != 1 {
-		t.Fatalf("%v, %v", all, err)
-	}
-	if err := b.Get(ctx, all[0], testKeys, io.Discard); err != nil {
-		t.Error(err)
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
 	}
 }
 
