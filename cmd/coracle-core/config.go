@@ -40,7 +40,7 @@ coracle config validate /etc/coracle/config.yaml`,
 		}
 		return showConfig(c.OutOrStdout(), config.Role(*role), *output, args)
 	}
-	c.AddCommand(validateCommand(), defaultsCommand())
+	c.AddCommand(validateCommand(), defaultsCommand(), flagsCommand())
 	return c
 }
 

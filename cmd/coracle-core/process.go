@@ -53,7 +53,7 @@ func runChild(name string, args []string, add func(*lifecycle.Group, config.Conf
 		}
 	}
 	recorder := state.NewRecorder(cfg.Dirs, name, version.Version)
-	group := &lifecycle.Group{OnChange: recorder.Units}
+	group := &lifecycle.Group{OnChange: recorder.Units, OnSettings: recorder.Settings}
 	if err := add(group, cfg, recorder); err != nil {
 		return err
 	}

@@ -19,6 +19,13 @@ func ProbeWith(ctx context.Context, p Probe) {
 	}
 }
 
+// RunsWith reports what ctx's unit was started with. Group.OnSettings gets it.
+func RunsWith(ctx context.Context, settings any) {
+	if t, ok := ctx.Value(tellKey{}).(told); ok {
+		t.settings(settings)
+	}
+}
+
 func (g *Group) setProbe(u *Unit, p Probe) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -86,6 +86,8 @@ type Group struct {
 	Log logrus.FieldLogger
 	// OnChange is called with the status of all units after each event, in the order of Add. It must not block for long.
 	OnChange func([]Status)
+	// OnSettings is called with the settings of a unit that reports them with RunsWith. Units call it at the same time.
+	OnSettings func(unit string, settings any)
 	// StopTimeout is how long one unit may take to stop before it is abandoned. Zero is 10 seconds.
 	StopTimeout time.Duration
 	// ReportEvery is the interval at which the group logs which units are not ready. Zero is 10 seconds.
@@ -222,6 +224,11 @@ func (g *Group) runWhile(ctx, needed context.Context, u *Unit) error {
 		standby:  func(why string) { g.standBy(u, why, false) },
 		withdraw: func(why error) error { return g.withdraw(ctx, u, why) },
 		probed:   func(p Probe) { g.setProbe(u, p) },
+		settings: func(s any) {
+			if g.OnSettings != nil {
+				g.OnSettings(u.status.Name, s)
+			}
+		},
 	})
 	result := make(chan error, 1)
 	go func() { result <- runSafely(own, u.component, g.readyFunc(own, u, log)) }()

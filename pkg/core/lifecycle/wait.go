@@ -16,6 +16,7 @@ type told struct {
 	waiting, standby func(string)
 	withdraw         func(error) error
 	probed           func(Probe)
+	settings         func(any)
 }
 
 // WaitingFor reports what ctx's unit waits for. An empty text ends the wait.

@@ -181,6 +181,9 @@ func (d Dirs) Resolved() string { return d.run("config.json") }
 // State is the state file of a process ("front", "control-plane", "node"), which status and trace read.
 func (d Dirs) State(process string) string { return d.run("state", process+".json") }
 
+// Settings is the file with what the parts of a process were started with.
+func (d Dirs) Settings(process string) string { return d.run("state", process+"-settings.json") }
+
 // NotifySocket is the socket on which the front listens to its child processes.
 func (d Dirs) NotifySocket() string { return d.run("notify.sock") }
 

@@ -22,8 +22,9 @@ import (
 type Recorder struct {
 	dirs paths.Dirs
 
-	mu sync.Mutex
-	p  Process
+	mu       sync.Mutex
+	p        Process
+	settings map[string]Settings
 }
 
 // NewRecorder creates the state file of the calling process under the given name.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.etcd.io/etcd/client/pkg/v3/types"
@@ -33,6 +34,35 @@ func urls(cfg *embed.Config) map[string]*[]url.URL {
 		"listen-client-http-urls": &cfg.ListenClientHttpUrls,
 		"listen-metrics-urls":     &cfg.ListenMetricsUrls,
 	}
+}
+
+// flags returns the flags of etcd that would make cfg: those that decide who may talk to the member, where its data is, and the user's.
+func flags(cfg *embed.Config, args []string) [][2]string {
+	var listen []string
+	for _, u := range append(slices.Clone(cfg.ListenClientUrls), cfg.ListenClientHttpUrls...) {
+		listen = append(listen, u.String())
+	}
+	client, peer := cfg.ClientTLSInfo, cfg.PeerTLSInfo
+	all := [][2]string{
+		{"name", cfg.Name}, {"data-dir", cfg.Dir}, {"listen-client-urls", strings.Join(listen, ",")},
+		{"cert-file", client.CertFile}, {"key-file", client.KeyFile}, {"trusted-ca-file", client.TrustedCAFile},
+		{"client-cert-auth", strconv.FormatBool(client.ClientCertAuth)}, {"auto-tls", strconv.FormatBool(cfg.ClientAutoTLS)},
+		{"peer-cert-file", peer.CertFile}, {"peer-key-file", peer.KeyFile}, {"peer-trusted-ca-file", peer.TrustedCAFile},
+		{"peer-client-cert-auth", strconv.FormatBool(peer.ClientCertAuth)}, {"peer-auto-tls", strconv.FormatBool(cfg.PeerAutoTLS)},
+		{"heartbeat-interval", strconv.Itoa(int(cfg.TickMs))}, {"election-timeout", strconv.Itoa(int(cfg.ElectionMs))},
+		{"snapshot-count", strconv.Itoa(int(cfg.SnapshotCount))}, {"unsafe-no-fsync", strconv.FormatBool(cfg.UnsafeNoFsync)},
+	}
+	for _, arg := range args {
+		name, value, ok := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if !ok {
+			value = "true"
+		}
+		i := slices.IndexFunc(all, func(kv [2]string) bool { return kv[0] == name })
+		if i < 0 {
+			all = append(all, [2]string{name, value})
+		}
+	}
+	return slices.DeleteFunc(all, func(kv [2]string) bool { return kv[1] == "" })
 }
 
 // override applies the feature gates and the pass-through settings to cfg.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // Etcd is the component. Its exported fields are set before Run.
@@ -99,6 +100,7 @@ func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 	if err != nil {
 		return err
 	}
+	lifecycle.RunsWith(ctx, state.Settings{Flags: flags(cfg, e.Args)})
 	resetting, err := e.prepareReset(cfg)
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // APIServer is the component.
@@ -132,9 +133,11 @@ func (a APIServer) options(ctx context.Context) (options.CompletedOptions, error
 	none := options.CompletedOptions{}
 	opts := options.NewServerRunOptions()
 	addAdmission(opts.Admission.GenericAdmission, a.Admission)
-	if err := a.flags().Parse("kube-apiserver", opts.Flags()); err != nil {
+	flags := a.flags()
+	if err := flags.Parse("kube-apiserver", opts.Flags()); err != nil {
 		return none, err
 	}
+	lifecycle.RunsWith(ctx, state.Settings{Flags: flags})
 	kube.RaiseVerbosity(int(opts.Logs.Verbosity))
 	registry := opts.GenericServerRunOptions.ComponentGlobalsRegistry
 	if err := registry.Set(); err != nil {

@@ -21,6 +21,8 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // ControllerManager is the component. It needs a healthy API server when it starts.
@@ -44,9 +46,11 @@ func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 	known, disabled, aliases := app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases()
 	sets := opts.Flags(known, disabled, aliases)
 	opts.ParsedFlags = &sets
-	if err := c.flags().Parse("kube-controller-manager", sets); err != nil {
+	flags := c.flags()
+	if err := flags.Parse("kube-controller-manager", sets); err != nil {
 		return err
 	}
+	lifecycle.RunsWith(ctx, state.Settings{Flags: flags})
 	kube.RaiseVerbosity(int(opts.Logs.Verbosity))
 	if err := os.MkdirAll(c.VolumePlugins, 0o755); err != nil { // the prober of FlexVolumes warns if it has to make it
 		return fmt.Errorf("making the directory of volume plugins: %w", err)

@@ -137,7 +137,7 @@ func (k Kubelet) load() (*kubeletconfig.KubeletConfiguration, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := atomicfile.Write(k.ConfigFile, data, 0o644); err != nil {
+	if err := atomicfile.Write(k.ConfigFile, data, 0o600); err != nil {
 		return nil, fmt.Errorf("writing its configuration: %w", err)
 	}
 	merged, err := yaml.YAMLToJSON(data)
@@ -219,6 +219,23 @@ func decode(data []byte) (*kubeletconfig.KubeletConfiguration, error) {
 		return nil, fmt.Errorf("it is a %s, not a KubeletConfiguration", kind.Kind)
 	}
 	return config, nil
+}
+
+// encode returns a configuration, with drop-ins, flags and defaults, in upstream's format.
+func encode(config *kubeletconfig.KubeletConfiguration) ([]byte, error) {
+	_, codecs, err := scheme.NewSchemeAndCodecs()
+	if err != nil {
+		return nil, err
+	}
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	if !ok {
+		return nil, errors.New("the kubelet's configuration cannot be encoded as JSON")
+	}
+	data, err := runtime.Encode(codecs.EncoderForVersion(info.Serializer, kubeletv1.SchemeGroupVersion), config)
+	if err != nil {
+		return nil, fmt.Errorf("encoding its configuration: %w", err)
+	}
+	return data, nil
 }
 
 // flags returns the settings that exist only as flags, and the user's flags.

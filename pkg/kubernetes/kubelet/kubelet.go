@@ -15,6 +15,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // Kubelet is a node's kubelet. Paths are absolute.
@@ -67,6 +68,11 @@ func (k Kubelet) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	effective, err := encode(&server.KubeletConfiguration)
+	if err != nil {
+		return err
+	}
+	lifecycle.RunsWith(ctx, state.Settings{Flags: k.flags(), Config: effective})
 	for _, dir := range []string{k.StaticPods, server.VolumePluginDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("making a directory of the kubelet: %w", err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // KubeProxy is a node's kube-proxy.
@@ -79,6 +80,7 @@ func (p KubeProxy) Run(ctx context.Context, ready func()) error {
 	if err := flags.Parse("kube-proxy", sets); err != nil {
 		return err
 	}
+	lifecycle.RunsWith(ctx, state.Settings{Flags: flags})
 	if v, err := strconv.Atoi(set.Lookup("v").Value.String()); err == nil {
 		kube.RaiseVerbosity(v)
 	}

@@ -10,6 +10,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // Scheduler is the component.
@@ -33,6 +35,7 @@ func (s Scheduler) Run(ctx context.Context, ready func()) error {
 	if err := flags.Parse("kube-scheduler", *opts.Flags); err != nil {
 		return err
 	}
+	lifecycle.RunsWith(ctx, state.Settings{Flags: flags})
 	kube.RaiseVerbosity(int(opts.Logs.Verbosity))
 	cfg, scheduler, err := setup(ctx, opts, s.Plugins...)
 	if err != nil {

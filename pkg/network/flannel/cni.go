@@ -51,7 +51,7 @@ func (c CNI) Write() error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(c.File, data, 0o644); err != nil {
+	if err := atomicfile.Write(c.File, data, 0o600); err != nil {
 		return fmt.Errorf("writing the CNI configuration: %w", err)
 	}
 	return nil

@@ -23,6 +23,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/nft"
 	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 	"github.com/coracle-dev/coracle/pkg/network/portguard"
@@ -53,7 +55,7 @@ type Flannel struct {
 func (f Flannel) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "flannel")
 	go f.guardPorts(ctx)
-	config, err := f.write()
+	config, err := f.write(ctx)
 	if err != nil {
 		return err
 	}
@@ -111,13 +113,14 @@ func (f Flannel) guardPorts(ctx context.Context) {
 	}
 }
 
-// write writes flannel's configuration file, which is for information only, and returns it as the library parses it.
-func (f Flannel) write() (*subnet.Config, error) {
+// write reports flannel's configuration, writes it to a file, which is for information only, and returns it as the library parses it.
+func (f Flannel) write(ctx context.Context) (*subnet.Config, error) {
 	data, err := json.MarshalIndent(f.settings(), "", "  ")
 	if err != nil {
 		return nil, err
 	}
-	if err := atomicfile.Write(f.ConfigFile, append(data, '\n'), 0o644); err != nil {
+	lifecycle.RunsWith(ctx, state.Settings{Config: data})
+	if err := atomicfile.Write(f.ConfigFile, append(data, '\n'), 0o600); err != nil {
 		return nil, fmt.Errorf("writing flannel's configuration: %w", err)
 	}
 	config, err := subnet.ParseConfig(string(data))

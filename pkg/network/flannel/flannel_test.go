@@ -48,7 +48,7 @@ func TestConfigurationLists(t *testing.T) {
 		"hostgw.golden":    {Backend: "host-gw", ClusterCIDRs: []netip.Prefix{six, four}},
 	} {
 		f.ConfigFile = filepath.Join(t.TempDir(), "flannel.json")
-		config, err := f.write()
+		config, err := f.write(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

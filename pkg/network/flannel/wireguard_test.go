@@ -114,7 +114,7 @@ func TestWithoutWireGuard(t *testing.T) {
 	}
 	f := Flannel{Backend: "wireguard-native", ClusterCIDRs: []netip.Prefix{four}, ConfigFile: filepath.Join(t.TempDir(), "flannel.json"), KeyFile: filepath.Join(t.TempDir(), "key")}
 	t.Setenv("WIREGUARD_KEY_FILE", "")
-	config, err := f.write()
+	config, err := f.write(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

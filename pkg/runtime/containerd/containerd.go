@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/cmd/containerd/server"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/log"
+	"github.com/pelletier/go-toml/v2"
 	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // Containerd is containerd with its CRI service. Paths are absolute.
@@ -72,6 +74,11 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	text, err := toml.Marshal(config)
+	if err != nil {
+		return fmt.Errorf("encoding containerd's configuration: %w", err)
+	}
+	lifecycle.RunsWith(ctx, state.Settings{TOML: string(text)})
 	if err := c.Pulls.checkPulls(config); err != nil {
 		return err
 	}
@@ -127,7 +134,7 @@ func (c Containerd) write() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := atomicfile.Write(c.ConfigFile, data, 0o644); err != nil {
+	if err := atomicfile.Write(c.ConfigFile, data, 0o600); err != nil {
 		return "", fmt.Errorf("writing containerd's configuration: %w", err)
 	}
 	return c.ConfigFile, nil
