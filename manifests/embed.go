@@ -1,7 +1,7 @@
 // Package manifests holds the objects that coracle puts into every cluster, and fills in what depends on a cluster's
 // settings. Package pkg/addons/manifests applies them.
 //
-// A file with the name of an add-on belongs to it: dns.yaml is left out with --disable dns. Most add-ons have their file in
+// A file with the name of an add-on belongs to it: dns.yaml is left out with --disable dns. cis.yaml is for --profile=cis. Most add-ons have their file in
 // their own folder.
 package manifests
 
@@ -46,7 +46,9 @@ func Render(cfg config.Config, addons ...File) ([]File, error) {
 		}
 		all = append(all, File{Name: name, Data: data})
 	}
-	all = slices.DeleteFunc(all, func(f File) bool { return cfg.Disabled(strings.TrimSuffix(f.Name, ".yaml")) })
+	all = slices.DeleteFunc(all, func(f File) bool {
+		return cfg.Disabled(strings.TrimSuffix(f.Name, ".yaml")) || f.Name == "cis.yaml" && !cfg.Security.CIS()
+	})
 	slices.SortFunc(all, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	values := variables(cfg.Network, cfg.API.LocalStorage)
 	for i := range all {

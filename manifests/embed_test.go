@@ -49,6 +49,18 @@ func TestRenderLeavesOutWhatIsDisabled(t *testing.T) {
 	}
 }
 
+func TestRenderForProfile(t *testing.T) {
+	for profile, want := range map[config.Profile]bool{config.ProfileStandard: false, config.ProfileCIS: true} {
+		files, err := Render(config.Config{Network: network(config.VXLAN, "10.43.0.10"), Security: config.Security{Profile: profile}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.ContainsFunc(files, func(f File) bool { return f.Name == "cis.yaml" }); got != want {
+			t.Errorf("%s: cis.yaml is there: %v", profile, got)
+		}
+	}
+}
+
 func TestCorefile(t *testing.T) {
 	n := network(config.VXLAN, "10.43.0.10")
 	n.Domain = "example.internal"

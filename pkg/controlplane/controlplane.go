@@ -57,6 +57,7 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 		Store:      data.store,
 		API:        cfg.API,
 		Network:    cfg.Network,
+		Security:   cfg.Security,
 		Issuer:     "https://kubernetes.default.svc." + cfg.Network.Domain,
 		Files:      apiserverFiles(dirs),
 		AuditLog:   dirs.AuditLog(),
@@ -170,5 +171,6 @@ func apiserverFiles(d paths.Dirs) apiserver.Files {
 		ProxyClientKey:    pkiFile(d, "front-proxy-client.key"),
 		Authentication:    d.ControlPlaneRun("authentication.yaml"),
 		AuditPolicy:       d.ControlPlaneRun("audit-policy.yaml"),
+		Admission:         d.ControlPlaneRun("admission.yaml"),
 	}
 }

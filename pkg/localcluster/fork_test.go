@@ -169,7 +169,7 @@ func TestForkedNodes(t *testing.T) {
 func TestSealedSettings(t *testing.T) {
 	from, to := paths.Dirs{Data: t.TempDir()}, paths.Dirs{Data: t.TempDir()}
 	m := join.Memory{Joined: true, Cluster: join.Cluster{Servers: []string{"10.222.0.11:6443"}, CA: []byte("ca"),
-		Settings: config.ClusterSettings{"cluster-cidr": "10.42.0.0/16", "encryption-provider-config": "secret"}}}
+		Settings: config.ClusterSettings{"cluster-cidr": "10.42.0.0/16", "hardened": "true", "encryption-provider-config": "secret"}}}
 	if err := os.MkdirAll(filepath.Dir(from.ServerCluster()), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestSealedSettings(t *testing.T) {
 		t.Errorf("%v: %s", err, data)
 	}
 	var got join.Memory
-	if err := json.Unmarshal(data, &got); err != nil || got.Joined || got.Settings["cluster-cidr"] != "10.42.0.0/16" {
+	if err := json.Unmarshal(data, &got); err != nil || got.Joined || got.Settings["cluster-cidr"] != "10.42.0.0/16" || got.Settings["hardened"] != "true" {
 		t.Errorf("%v: %s", err, data)
 	}
 }

@@ -154,7 +154,7 @@ func (h *holder) snapshotNode(n Node, to string, seen map[uint64]string) (Snapsh
 	return node, copied, err
 }
 
-// snapshotSettings copies the fixed settings out of a server's memory of its cluster.
+// snapshotSettings copies the settings that a cluster keeps from its begin out of a server's memory of its cluster.
 func snapshotSettings(from, to paths.Dirs) error {
 	m, err := join.LoadMemory(from.ServerCluster())
 	if err != nil {
@@ -163,6 +163,9 @@ func snapshotSettings(from, to paths.Dirs) error {
 	settings := config.ClusterSettings{}
 	for name := range config.Fixed() {
 		settings[name] = m.Settings[name]
+	}
+	if value, ok := m.Settings[config.HardenedKey]; ok {
+		settings[config.HardenedKey] = value
 	}
 	return join.Memory{Cluster: join.Cluster{Settings: settings}}.Save(to.ServerCluster())
 }

@@ -114,6 +114,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 		Root: dirs.Kubelet, PKI: dirs.NodePKI(), ClientCA: dirs.NodeCA(), StaticPods: dirs.StaticPods(),
 		CRISocket: dirs.ContainerdSocket(), ClusterDNS: cfg.Network.DNS, Domain: cfg.Network.Domain, ResolvConf: f.resolvConf,
 		CgroupV2: f.CgroupV2, SystemdCgroup: f.SystemdCgroups, DelayShutdown: f.Logind,
+		Strict: cfg.Security.Strict(), ProtectKernel: cfg.Security.CIS(), Ciphers: cfg.Security.Ciphers(),
 		Args: cfg.Args["kubelet"],
 	}, pods...)
 	g.Add("tunnels", tunnels(cfg, servers, node, report))

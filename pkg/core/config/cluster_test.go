@@ -85,7 +85,7 @@ func TestJoinersShare(t *testing.T) {
 // TestAgentsGetNoSecrets: what agents are told is a short list.
 func TestAgentsGetNoSecrets(t *testing.T) {
 	_, shared := firstServer(t, plainServers(t)["etcd of others"]...)
-	want := []string{"certificate-life", "cluster-cidr", "cluster-dns", "cluster-domain", "disable", "flannel-backend", "service-cidr", "service-node-port-range"}
+	want := []string{"certificate-life", "cluster-cidr", "cluster-dns", "cluster-domain", "disable", "flannel-backend", "hardened", "profile", "service-cidr", "service-node-port-range"}
 	var got []string
 	for name := range shared.ForAgents() {
 		got = append(got, name)

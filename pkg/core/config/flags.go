@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strconv"
 	"strings"
 	"time"
 )
@@ -216,6 +217,12 @@ func serverTable() []setting {
 			help: "Keep a log of who changes what, reads Secrets or enters pods, for coracle audit (default true)"},
 		{name: "audit-policy-file", arg: "FILE", field: aFile(func(c *Config) *string { return &c.API.AuditPolicy }), group: groupAPI, shared: contentWithServers,
 			help: "What is in that log instead, of kind Policy"},
+		{name: "profile", arg: "PROFILE", words: []string{string(ProfileStandard), string(ProfileCIS)}, def: string(ProfileStandard), field: decodedAs(func(c Config) string { return string(c.Security.Profile) }), group: groupAPI, shared: withAll,
+			help: "cis: what the CIS Kubernetes Benchmark leaves to administrators, as docs/hardening.md lists it"},
+		{name: HardenedKey, kind: toggle, note: "true in clusters that this version or a later one began", field: decodedAs(func(c Config) string { return strconv.FormatBool(c.Security.Hardened) }), group: groupAPI, shared: withAll,
+			help: "Confine pods by seccomp and a limit of processes, let tokens end in time, accept strong ciphers only, and warn of pods outside of the level baseline"},
+		{name: "pod-security", arg: "LEVEL", words: []string{string(PodPrivileged), string(PodBaseline), string(PodRestricted)}, note: "privileged, and restricted with --profile=cis", field: decodedAs(func(c Config) string { return string(c.Security.PodSecurity) }), group: groupAPI, shared: withServers,
+			help: "Pod Security Standard that namespaces without a label of their own enforce"},
 		{name: "helm-controller-namespaces", kind: list, arg: "NAMESPACE", note: "all namespaces", field: aList(func(c *Config) *[]string { return &c.API.HelmNamespaces }), group: groupAPI, shared: withServers,
 			help: "Namespace whose HelmCharts are applied as an administrator; those in others need spec.serviceAccountName"},
 		{name: "kube-scheduler-config", arg: "FILE", field: aFile(func(c *Config) *string { return &c.API.SchedulerConfig }), group: groupUpstream, shared: contentWithServers,

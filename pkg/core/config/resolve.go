@@ -46,6 +46,7 @@ func resolve(role Role, args, environ []string, h host, known *Known) (Config, r
 		known = &remembered
 	}
 	r.inherit(role, dirs, *known, &p)
+	r.keepHardened(role, dirs, h, *known)
 	d.settled = known.Settings != nil || role == Server && r["server"].one().text == ""
 	cfg := d.config(r, dirs)
 	for _, s := range r.table(role) {
@@ -101,6 +102,7 @@ func (d *decoder) config(r raw, dirs paths.Dirs) Config {
 	}
 	cfg.Node = d.node(r, dir, cfg.Network)
 	cfg.Join = d.join(r)
+	cfg.Security = d.security(r)
 	d.checkDirs(r, cfg)
 	d.checkOverlaps(r, cfg)
 	if d.role == Agent {

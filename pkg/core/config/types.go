@@ -48,6 +48,8 @@ type Config struct {
 	Snapshots Snapshots `json:"snapshots,omitzero"`
 	// CertificateLife is how long certificates of servers and nodes are valid.
 	CertificateLife time.Duration `json:"certificateLife,omitempty"`
+	// Security is what the machines of a cluster have in common to contain pods and clients.
+	Security Security `json:"security"`
 	// DrainOnStop stops pods too when coracle stops.
 	DrainOnStop bool `json:"drainOnStop,omitempty"`
 	// ControlPlane is the user that the control plane runs as. The front decides it.

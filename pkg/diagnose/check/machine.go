@@ -63,6 +63,7 @@ var table = []row{
 	{"bridge-netfilter", "Services whose pods run on the same node", always | atStart, bridgeNetfilter},
 	{"conntrack", "the table of connections", always, conntrack},
 	{"sysctls", "kernel settings that coracle changes", always, sysctls},
+	{"kernel-defaults", "kernel settings that the kubelet needs and does not change with --profile=cis", always | atStart, kernelDefaults},
 	{"security-modules", "SELinux and AppArmor", always, securityModules},
 	{"data-dir", "data directory: writable, and programs can be executed", always | atStart, dataDir},
 	{"run-dir", "run directory: writable", always | atStart, runDir},

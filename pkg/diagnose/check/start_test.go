@@ -68,7 +68,7 @@ func TestStartRows(t *testing.T) {
 	if got := strings.Join(first, " "); got != "root seccomp" {
 		t.Errorf("first %s", got)
 	}
-	const want = "clock cgroups overlayfs links nftables bridge-netfilter data-dir run-dir disk-space secret-files registries ports address"
+	const want = "clock cgroups overlayfs links nftables bridge-netfilter kernel-defaults data-dir run-dir disk-space secret-files registries ports address"
 	if got := strings.Join(then, " "); got != want {
 		t.Errorf("then %s", got)
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
 // settings are limits of the kernel that coracle raises when it starts, if it is permitted to.
@@ -35,6 +37,30 @@ func sysctls(_ context.Context, m *Machine) []Verdict {
 			"%s is %d, which is low, and coracle is not permitted to raise it here", name, have)...)
 	}
 	return Else(out, Okf("high enough, or coracle raises them when it starts"))
+}
+
+// kernelDefaults compares the settings for which the kubelet refuses to start in the CIS profile.
+func kernelDefaults(_ context.Context, m *Machine) []Verdict {
+	if !m.Config.Security.CIS() {
+		return Okf("the kubelet sets them")
+	}
+	var wrong, lines []string
+	for _, s := range config.KernelSettings() {
+		have := m.read("/proc/sys/" + strings.ReplaceAll(s.Name, ".", "/"))
+		if have == s.Value {
+			continue
+		}
+		if have == "" {
+			have = "missing"
+		}
+		wrong = append(wrong, fmt.Sprintf("%s is %s, not %s", s.Name, have, s.Value))
+		lines = append(lines, s.Name+"="+s.Value)
+	}
+	if len(wrong) == 0 {
+		return Okf("as --profile=cis needs them")
+	}
+	return Failf(fmt.Sprintf("printf '%s\\n' | sudo tee /etc/sysctl.d/90-coracle.conf, then sudo sysctl --system", strings.Join(lines, "\\n")),
+		"with --profile=cis coracle does not change these: %s", strings.Join(wrong, ", "))
 }
 
 // mayWrite reports whether coracle could write a kernel setting. It writes nothing.

@@ -30,6 +30,7 @@ type APIServer struct {
 	Store    config.Datastore // also where the data is in our own etcd
 	API      config.API
 	Network  config.Network
+	Security config.Security
 	Issuer   string // of service account tokens
 	Files    Files
 	AuditLog string // file, used if there is an audit policy
@@ -59,6 +60,7 @@ type Files struct {
 	ProxyClientKey    string
 	Authentication    string // AuthenticationConfiguration, generated
 	AuditPolicy       string // Policy, generated
+	Admission         string // AdmissionConfiguration, generated
 }
 
 // authentication allows anonymous requests to the health endpoints only.
@@ -84,6 +86,9 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 	}
 	if err := a.writeAuditPolicy(); err != nil {
 		return fmt.Errorf("writing the audit policy: %w", err)
+	}
+	if err := a.writeAdmission(); err != nil {
+		return err
 	}
 	controller.EncryptionConfigFileChangePollDuration = time.Second // upstream's minute would be a minute for each step of a change of keys
 	completed, err := a.options(ctx)

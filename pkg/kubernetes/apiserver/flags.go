@@ -30,7 +30,7 @@ func (a APIServer) flags() kube.Flags {
 		{"client-ca-file", a.Files.ClientCA},
 		{"enable-bootstrap-token-auth", "true"},
 		{"authorization-mode", "Node,RBAC"},
-		{"enable-admission-plugins", strings.Join(append([]string{"NodeRestriction"}, a.API.EnableAdmission...), ",")},
+		{"enable-admission-plugins", strings.Join(a.plugins(), ",")},
 
 		{"service-account-issuer", a.Issuer},
 		{"service-account-key-file", a.Files.ServiceAccountPub},
@@ -68,7 +68,7 @@ func (a APIServer) flags() kube.Flags {
 		{"etcd-certfile", a.Store.CertFile},
 		{"etcd-keyfile", a.Store.KeyFile},
 		{"disable-admission-plugins", strings.Join(a.API.DisableAdmission, ",")},
-		{"admission-control-config-file", a.API.AdmissionConfig},
+		{"admission-control-config-file", a.admissionFile()},
 		{"encryption-provider-config", cmp.Or(a.API.EncryptionConfig, a.Encryption)},
 	}
 	for _, kv := range optional {
@@ -78,6 +78,11 @@ func (a APIServer) flags() kube.Flags {
 	}
 	if a.API.EncryptionConfig != "" || a.Encryption != "" {
 		f = append(f, [2]string{"encryption-provider-config-automatic-reload", "true"})
+	}
+	if a.Security.Strict() {
+		f = append(f, [2]string{"tls-cipher-suites", strings.Join(a.Security.Ciphers(), ",")},
+			// Upstream accepts a pod's token for a year, for clients that do not read it again each hour. All maintained ones do.
+			[2]string{"service-account-extend-token-expiration", "false"})
 	}
 	f = append(f, a.auditFlags()...)
 	f = f.Override(a.Args)

@@ -37,7 +37,7 @@ func plain() APIServer {
 			KubeletClientCert: pki + "apiserver-kubelet-client.crt", KubeletClientKey: pki + "apiserver-kubelet-client.key",
 			ProxyClientCA: pki + "front-proxy-ca.crt", ProxyClientCert: pki + "front-proxy-client.crt",
 			ProxyClientKey: pki + "front-proxy-client.key",
-			Authentication: "/run/coracle/control-plane/authentication.yaml", AuditPolicy: "/run/coracle/control-plane/audit-policy.yaml"},
+			Authentication: "/run/coracle/control-plane/authentication.yaml", AuditPolicy: "/run/coracle/control-plane/audit-policy.yaml", Admission: "/run/coracle/control-plane/admission.yaml"},
 		AuditLog:   "/var/lib/coracle/log/audit/audit.log",
 		Encryption: "/run/coracle/control-plane/encryption.json",
 	}
@@ -71,6 +71,12 @@ func TestFlags(t *testing.T) {
 			a.Args = []string{"event-ttl=30m", "service-account-issuer=https://a", "service-account-issuer=https://b",
 				"anonymous-auth=false", "feature-gates=A=true", "profiling"}
 			a.Gates = "feature-gates=A=true,B=false"
+		},
+		"hardened": func(a *APIServer) { a.Security.Hardened = true },
+		"cis": func(a *APIServer) {
+			a.Security = config.Security{Profile: config.ProfileCIS, PodSecurity: config.PodRestricted}
+			a.API.EnableAdmission, a.API.DisableAdmission = []string{"AlwaysPullImages"}, []string{"EventRateLimit"}
+			a.API.AdmissionConfig, a.API.AuditPolicy = "/etc/a.yaml", "/etc/p.yaml"
 		},
 		"own authentication": func(a *APIServer) { a.Args = []string{"authentication-config=/etc/authn.yaml"} },
 	} {

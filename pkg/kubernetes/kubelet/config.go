@@ -16,14 +16,11 @@ import (
 	"github.com/sirupsen/logrus"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cliflag "k8s.io/component-base/cli/flag"
 	kubeletv1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
-	"k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
 	"k8s.io/kubernetes/pkg/kubelet/apis/config/validation"
 	"k8s.io/kubernetes/pkg/kubelet/eviction"
 	"sigs.k8s.io/yaml"
@@ -33,6 +30,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
+
+// podPids is how many processes and threads a pod may have. A fork bomb then ends before the machine's limit, and large Java programs work.
+const podPids = int64(16384)
 
 // config returns coracle's configuration. Other settings have upstream's defaults.
 func (k Kubelet) config() *kubeletv1.KubeletConfiguration {
@@ -51,6 +51,10 @@ func (k Kubelet) config() *kubeletv1.KubeletConfiguration {
 		RotateCertificates: true,
 		ServerTLSBootstrap: true,
 		TLSMinVersion:      "VersionTLS12",
+
+		TLSCipherSuites: k.Ciphers,
+
+		ProtectKernelDefaults: k.ProtectKernel,
 
 		ContainerRuntimeEndpoint: "unix://" + k.CRISocket,
 		StaticPodPath:            k.StaticPods,
@@ -87,6 +91,9 @@ func (k Kubelet) config() *kubeletv1.KubeletConfiguration {
 	}
 	if len(k.IPs) > 1 {
 		c.HealthzBindAddress = "127.0.0.1"
+	}
+	if k.Strict {
+		c.SeccompDefault, c.PodPidsLimit = new(true), new(podPids)
 	}
 	if k.SystemdCgroup {
 		c.CgroupDriver = "systemd"
@@ -199,43 +206,6 @@ func mergeFile(merged []byte, file string) ([]byte, error) {
 		return nil, err
 	}
 	return jsonpatch.MergePatch(merged, patch)
-}
-
-// decode reads a KubeletConfiguration strictly and applies upstream's defaults.
-func decode(data []byte) (*kubeletconfig.KubeletConfiguration, error) {
-	_, codecs, err := scheme.NewSchemeAndCodecs(serializer.EnableStrict)
-	if err != nil {
-		return nil, err
-	}
-	obj, kind, err := codecs.UniversalDecoder().Decode(data, nil, nil)
-	switch {
-	case runtime.IsMissingKind(err), runtime.IsMissingVersion(err):
-		return nil, fmt.Errorf("it has to begin with apiVersion: %s and kind: KubeletConfiguration", kubeletv1.SchemeGroupVersion)
-	case err != nil:
-		return nil, err
-	}
-	config, ok := obj.(*kubeletconfig.KubeletConfiguration)
-	if !ok {
-		return nil, fmt.Errorf("it is a %s, not a KubeletConfiguration", kind.Kind)
-	}
-	return config, nil
-}
-
-// encode returns a configuration, with drop-ins, flags and defaults, in upstream's format.
-func encode(config *kubeletconfig.KubeletConfiguration) ([]byte, error) {
-	_, codecs, err := scheme.NewSchemeAndCodecs()
-	if err != nil {
-		return nil, err
-	}
-	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
-	if !ok {
-		return nil, errors.New("the kubelet's configuration cannot be encoded as JSON")
-	}
-	data, err := runtime.Encode(codecs.EncoderForVersion(info.Serializer, kubeletv1.SchemeGroupVersion), config)
-	if err != nil {
-		return nil, fmt.Errorf("encoding its configuration: %w", err)
-	}
-	return data, nil
 }
 
 // flags returns the settings that exist only as flags, and the user's flags.

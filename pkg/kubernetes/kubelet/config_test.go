@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
 
+	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/test/golden"
 )
 
@@ -32,6 +33,7 @@ func full() Kubelet {
 	k.ExternalAddresses = true
 	k.CgroupV2, k.SystemdCgroup, k.DelayShutdown = true, true, true
 	k.Args = []string{"max-pods=50", "v=4"}
+	k.Strict, k.ProtectKernel, k.Ciphers = true, true, config.Security{Hardened: true}.Ciphers()
 	return k
 }
 

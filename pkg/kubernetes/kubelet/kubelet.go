@@ -51,6 +51,11 @@ type Kubelet struct {
 	Domain     string
 	ResolvConf string
 
+	// Strict confines pods that say nothing about it. ProtectKernel makes the kubelet fail, instead of changing them, if kernel settings are not as it
+	// needs them. Ciphers are the suites of TLS 1.2; none means upstream's.
+	Strict, ProtectKernel bool
+	Ciphers               []string
+
 	CgroupV2      bool
 	CgroupRoot    string // "" is the root
 	SystemdCgroup bool   // systemd manages the cgroups
