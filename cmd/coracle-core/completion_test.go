@@ -69,7 +69,7 @@ func TestCompletionOfValues(t *testing.T) {
 		{"run --artifacts ", "", dirs},
 		{"upgrade ", "", files},
 		{"install --bin-dir ", "", dirs},
-		{"check ", "server agent", none},
+		{"check ", "cis server agent", none},
 		{"check -o ", "text json", none},
 		{"support-bundle ", "", none},
 		{"support-bundle --output ", "gz", ":8"},

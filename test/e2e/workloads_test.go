@@ -52,6 +52,9 @@ func TestWorkloads(t *testing.T) {
 		"kubectl cluster-info": testClusterInfo,
 		"node version":         testNodeVersion,
 		"audit":                testAudit,
+		"check cis":            testBenchmark,
+		"config flags":         testConfigFlags,
+		"confined":             testConfined,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

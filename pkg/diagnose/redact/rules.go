@@ -123,7 +123,7 @@ func passwordOf(login string) string {
 }
 
 // references match the ends of names of fields that refer to a secret or describe it, but do not have its value.
-var references = regexp.MustCompile(`(?i)(file|path|names?|refs?|dir|ttl|seconds|types?|count|version|audiences?|mode|namespace|uid|policy|url|usages?|expiry|expiration|timestamp|controller|signer|cleaner|issuer|ca)$`)
+var references = regexp.MustCompile(`(?i)(file|path|names?|refs?|dir|ttl|seconds|types?|count|version|audiences?|mode|namespace|uid|policy|url|usages?|expiry|expiration|timestamp|controller|signer|cleaner|issuer|strategy|ca)$`)
 
 // onlyCertificates reports whether all PEM blocks in a text in base64 are certificates.
 func onlyCertificates(text string) bool {

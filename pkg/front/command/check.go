@@ -69,6 +69,7 @@ func checkCommand() *cobra.Command {
 	}
 	OutputFlag(c, "text", "text", "json")
 	c.Flags().StringSlice("only", nil, "Make only these checks, by name")
+	c.AddCommand(checkCISCommand())
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		a, err := parseCheck(args)
 		if err != nil {

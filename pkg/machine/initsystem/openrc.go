@@ -23,7 +23,7 @@ const runlevel = "default"
 func (o *openRC) Log(name string) string { return "tail -f " + openRCLog(name) }
 
 func (o *openRC) Install(_ context.Context, u Unit) error {
-	_, err := o.install(u.Name, openRCScript(u), 0o755)
+	_, err := o.install(u.Name, openRCScript(u), 0o700)
 	return err
 }
 

@@ -30,7 +30,7 @@ func (s *systemd) wants(name string) string {
 }
 
 func (s *systemd) Install(ctx context.Context, u Unit) error {
-	changed, err := s.install(u.Name, systemdUnit(u), 0o644)
+	changed, err := s.install(u.Name, systemdUnit(u), 0o600)
 	if err != nil || !changed {
 		return err
 	}

@@ -1,0 +1,60 @@
+package cis
+
+import "strings"
+
+// strong are the cipher suites that the benchmark accepts, of TLS 1.2 and 1.3.
+const strong = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256," +
+	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256," +
+	"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"
+
+// onlyStrong reports whether a list of cipher suites has strong ones only.
+func onlyStrong(value string, set bool) bool {
+	for one := range strings.SplitSeq(value, ",") {
+		if !has(one)(strong, true) {
+			return false
+		}
+	}
+	return set
+}
+
+func apiServer() []row {
+	const enable, disable = "enable-admission-plugins", "disable-admission-plugins"
+	profile := func(p probe) probe { return because(p, Fail, "--profile=cis sets it") }
+	return []row{
+		{"1.2.1", judged, "requests are not anonymous", anonymous},
+		{"1.2.2", automated, "no tokens in a file", flag(api, "token-auth-file", unset)},
+		{"1.2.3", judged, "Services cannot claim external addresses", profile(flag(api, enable, has("DenyServiceExternalIPs")))},
+		{"1.2.4", automated, "the API server shows kubelets a certificate", both(flag(api, "kubelet-client-certificate", given), flag(api, "kubelet-client-key", given))},
+		{"1.2.5", automated, "the API server verifies kubelets", flag(api, "kubelet-certificate-authority", given)},
+		{"1.2.6", automated, "not everything is authorized", flag(api, "authorization-mode", func(v string, set bool) bool { return set && lacks("AlwaysAllow")(v, set) })},
+		{"1.2.7", automated, "nodes are authorized as such", flag(api, "authorization-mode", has("Node"))},
+		{"1.2.8", automated, "users are authorized by roles", flag(api, "authorization-mode", has("RBAC"))},
+		{"1.2.9", judged, "the rate of Events is limited", profile(flag(api, enable, has("EventRateLimit")))},
+		{"1.2.10", automated, "not everything is admitted", flag(api, enable, lacks("AlwaysAdmit"))},
+		{"1.2.11", judged, "images are pulled for each pod", profile(flag(api, enable, has("AlwaysPullImages")))},
+		{"1.2.12", automated, "pods have service accounts", because(flag(api, disable, lacks("ServiceAccount")), Pass, notSet)},
+		{"1.2.13", automated, "nothing is made in namespaces that end", because(flag(api, disable, lacks("NamespaceLifecycle")), Pass, notSet)},
+		{"1.2.14", automated, "kubelets are restricted to their node", flag(api, enable, has("NodeRestriction"))},
+		{"1.2.15", automated, "kube-apiserver offers no profiles", flag(api, "profiling", is("false"))},
+		{"1.2.16", automated, "there is an audit log", flag(api, "audit-log-path", given)},
+		{"1.2.17", automated, "it is kept for 30 days", flag(api, "audit-log-maxage", atLeast(30))},
+		{"1.2.18", automated, "10 former files of it are kept", flag(api, "audit-log-maxbackup", atLeast(10))},
+		{"1.2.19", automated, "a file of it has 100 MB", flag(api, "audit-log-maxsize", atLeast(100))},
+		{"1.2.20", judged, "requests end in time", because(flag(api, "request-timeout", isNot("0s")), Pass, "upstream's default is a minute")},
+		{"1.2.21", automated, "tokens of removed service accounts are refused", because(flag(api, "service-account-lookup", isNot("false")), Pass, notSet)},
+		{"1.2.22", automated, "tokens of service accounts are verified with a key for that", flag(api, "service-account-key-file", given)},
+		{"1.2.23", automated, "the API server shows etcd a certificate", unlessSocket(api, "etcd-servers", both(flag(api, "etcd-certfile", given), flag(api, "etcd-keyfile", given)))},
+		{"1.2.24", automated, "the API is served with TLS", both(flag(api, "tls-cert-file", given), flag(api, "tls-private-key-file", given))},
+		{"1.2.25", automated, "users may have certificates", flag(api, "client-ca-file", given)},
+		{"1.2.26", automated, "the API server verifies etcd", unlessSocket(api, "etcd-servers", flag(api, "etcd-cafile", given))},
+		{"1.2.27", manual, "Secrets are encrypted in etcd", flag(api, "encryption-provider-config", given)},
+		{"1.2.28", manual, "by a provider that encrypts", providers},
+		{"1.2.29", manual, "the API accepts strong ciphers only", hardened(flag(api, "tls-cipher-suites", onlyStrong))},
+		{"1.2.30", automated, "tokens of service accounts are not extended", hardened(flag(api, "service-account-extend-token-expiration", is("false")))},
+	}
+}
+
+// hardened names the setting with which a cluster of before meets a recommendation.
+func hardened(p probe) probe {
+	return because(p, Fail, "this cluster began before it was the default: --hardened sets it")
+}
