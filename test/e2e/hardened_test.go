@@ -178,3 +178,45 @@ func TestProfile(t *testing.T) {
 		h.Apply(strings.Replace(pod("driver", "securityContext: {privileged: true}"), "name: driver", "name: driver, namespace: "+namespace, 1))
 	}
 }
+
+// testClusterOfBefore: a cluster that a version without the new defaults began stays as it was, until somebody asks for them, and then has them
+// for good.
+func testClusterOfBefore(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
+	file := h.Data("server", "cluster.json")
+	for _, step := range []struct {
+		args     []string
+		forget   bool
+		hardened bool
+	}{{nil, true, false}, {nil, false, false}, {[]string{"--hardened"}, false, true}, {nil, false, true}} {
+		if err := s.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if step.forget {
+			var memory map[string]any
+			data, err := os.ReadFile(file)
+			if err == nil {
+				err = json.Unmarshal(data, &memory)
+			}
+			settings, ok := memory["settings"].(map[string]any)
+			if err != nil || !ok || settings["hardened"] != "true" {
+				t.Fatalf("%v: %s", err, data)
+			}
+			delete(settings, "hardened")
+			if data, err = json.Marshal(memory); err == nil {
+				err = os.WriteFile(file, data, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s = h.Start(step.args...)
+		waitReady(t, h)
+		out := h.Coracle("config", "flags", "kube-apiserver", "kubelet")
+		for _, one := range []string{"--tls-cipher-suites=", "--service-account-extend-token-expiration=false", "--admission-control-config-file=", "seccompDefault: true", "podPidsLimit: 16384"} {
+			if strings.Contains(out, one) != step.hardened {
+				t.Errorf("with %v, hardened %v: %s in\n%s", step.args, step.hardened, one, out)
+			}
+		}
+	}
+	return s
+}

@@ -210,6 +210,9 @@ func (s *story) unit(t *testing.T) {
 	if got := m.Sh(`tr '\0' '\n' </proc/$1/environ | grep ^CORACLE`, s.pid); got != "CORACLE_NODE_LABEL=place=edge" {
 		t.Errorf("the service's variables: %s", got)
 	}
+	if out := m.Run("coracle", "check", "cis"); !strings.Contains(out, "/etc/systemd/system/coracle.service has mode 600 and owner 0:0") {
+		t.Errorf("the CIS benchmark: %s", out)
+	}
 }
 
 // pods creates pods, with a Service and a port of the host.

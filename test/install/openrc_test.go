@@ -33,6 +33,9 @@ func TestOpenRC(t *testing.T) {
 	if out := m.Run("coracle", "install"); !strings.Contains(out, "nothing was changed") {
 		t.Errorf("again: %s", out)
 	}
+	if out := m.Run("coracle", "check", "cis"); !strings.Contains(out, "/etc/init.d/coracle has mode 700 and owner 0:0") {
+		t.Errorf("the CIS benchmark: %s", out)
+	}
 	// OpenRC restarts a killed process.
 	front := func() string { return m.Sh(`pgrep -o -f "^/usr/local/bin/coracle server"`) }
 	killed := front()

@@ -2,6 +2,8 @@ package config
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"path/filepath"
 	"strconv"
 
@@ -90,9 +92,9 @@ func (r raw) keepHardened(role Role, d paths.Dirs, h host, known Known) {
 		return
 	}
 	data, err := h.readFile(d.ServerCluster())
-	if err != nil {
-		_, made := h.readDir(filepath.Join(d.Etcd(), "member"))
-		v.derive(strconv.FormatBool(made != nil))
+	if errors.Is(err, fs.ErrNotExist) { // and not that only root may read it
+		_, err := h.readDir(filepath.Join(d.Etcd(), "member"))
+		v.derive(strconv.FormatBool(errors.Is(err, fs.ErrNotExist)))
 		return
 	}
 	var kept Known
