@@ -191,6 +191,12 @@ func testClusterOfBefore(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Se
 		if err := s.Stop(); err != nil {
 			t.Fatal(err)
 		}
+		if out, err := h.TryCoracle("check", "cis"); err == nil || !strings.Contains(err.Error(), "does not run") {
+			t.Errorf("what does not run is compared with the benchmark: %v: %s", err, out)
+		}
+		if out := h.Coracle("config", "flags", "etcd"); !strings.Contains(out, "--peer-client-cert-auth=true\n") {
+			t.Errorf("of a stopped server: %s", out)
+		}
 		if step.forget {
 			var memory map[string]any
 			data, err := os.ReadFile(file)
