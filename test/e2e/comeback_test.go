@@ -116,6 +116,7 @@ stringData:
 func TestComeBack(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})
+	t.Run("check cis", func(t *testing.T) { testBenchmarkOnAll(t, c) })
 	t.Run("tokens are hidden", func(t *testing.T) { testTokensAreHidden(t, c.For(t)) })
 	t.Run("a stolen node", func(t *testing.T) { testStolenNode(t, c.For(t)) })
 	t.Run("another address while it runs", func(t *testing.T) { testRunningAgentMoves(t, c.For(t)) })

@@ -15,6 +15,7 @@ func TestThreeServers(t *testing.T) {
 		name string
 		test func(*testing.T, *hosts.Cluster)
 	}{
+		{"check cis", testBenchmarkOnAll},
 		{"keys of Secrets change", testSecretsKeys},
 		{"the lead is lost", testLostLead},
 		{"a chart's leader is cut off", testChartsLeader},
