@@ -151,7 +151,7 @@ func TestProfile(t *testing.T) {
 	r := registries.Start(t, h, registries.Options{})
 	r.Push("busybox:1", registries.ReadImage(t, archives[busybox]))
 	writeHost(t, h, registriesFile, fmt.Sprintf("mirrors: {%q: {endpoint: [%q]}}\n", r.Addr, r.URL))
-	startCluster(t, h, "--profile=cis")
+	_, s := startCluster(t, h, "--profile=cis")
 	ids, err := benchmark(t, h)
 	if want := []string{"1.2.1", "4.2.7"}; err != nil || !slices.Equal(ids["warn"], want) {
 		t.Errorf("%v: left to the administrator are %v, failed %v", err, ids["warn"], ids["evidence"])
@@ -187,6 +187,20 @@ func TestProfile(t *testing.T) {
 	for _, namespace := range []string{"kube-system", "drivers"} {
 		h.Apply(strings.Replace(pod("driver", "securityContext: {privileged: true}"), "name: driver", "name: driver, namespace: "+namespace, 1))
 	}
+
+	// Without the profile, what it has added is gone, and pods stay.
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	startCluster(t, h)
+	hosts.Eventually(t, time.Minute, func() error {
+		if out := h.Kubectl("get", "networkpolicies", "-A", "-o", "name"); out != "" {
+			return fmt.Errorf("there are policies: %s", out)
+		}
+		return nil
+	})
+	h.Apply(pod("plain", "securityContext: {}"))
+	h.Kubectl("wait", "--for=condition=Ready", "pod/restricted", "pod/plain", "--timeout=2m")
 }
 
 // testClusterOfBefore: a cluster that a version without the new defaults began stays as it was, until somebody asks for them, and then has them

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"strconv"
 	"strings"
 	"time"
 )
@@ -219,7 +218,7 @@ func serverTable() []setting {
 			help: "What is in that log instead, of kind Policy"},
 		{name: "profile", arg: "PROFILE", words: []string{string(ProfileStandard), string(ProfileCIS)}, def: string(ProfileStandard), field: decodedAs(func(c Config) string { return string(c.Security.Profile) }), group: groupAPI, shared: withAll,
 			help: "cis: what the CIS Kubernetes Benchmark leaves to administrators, as docs/hardening.md lists it"},
-		{name: HardenedKey, kind: toggle, note: "true in clusters that this version or a later one began", field: decodedAs(func(c Config) string { return strconv.FormatBool(c.Security.Hardened) }), group: groupAPI, shared: withAll,
+		{name: HardenedKey, kind: toggle, note: "true in clusters that this version or a later one began", field: aBool(func(c *Config) *bool { return &c.Security.Hardened }), group: groupAPI, shared: withAll,
 			help: "Confine pods by seccomp and a limit of processes, let tokens end in time, accept strong ciphers only, and warn of pods outside of the level baseline"},
 		{name: "pod-security", arg: "LEVEL", words: []string{string(PodPrivileged), string(PodBaseline), string(PodRestricted)}, note: "privileged, and restricted with --profile=cis", field: decodedAs(func(c Config) string { return string(c.Security.PodSecurity) }), group: groupAPI, shared: withServers,
 			help: "Pod Security Standard that namespaces without a label of their own enforce"},

@@ -286,4 +286,18 @@ enable-grpc-gateway: %t
 		urlList(c.AdvertisePeerUrls), c.InitialCluster, c.TickMs, c.ElectionMs, c.SnapshotCount, c.SnapshotCatchUpEntries,
 		c.BackendBatchInterval, c.BackendBatchLimit, c.QuotaBackendBytes, c.EnableGRPCGateway)
 	golden.Check(t, "testdata/plain.golden", got)
+	e := &Etcd{Name: "n1", Dir: "/var/lib/coracle/server/etcd", Socket: "/run/coracle/etcd.sock", TLS: TLS{CA: "/pki/ca.crt", Cert: "/pki/peer.crt", Key: "/pki/peer.key"},
+		Args: []string{"listen-client-urls=https://0.0.0.0:2379", "client-cert-auth", "quota-backend-bytes=16777216", "snapshot-count=9"}}
+	if c, err = e.config(nil); err != nil {
+		t.Fatal(err)
+	}
+	golden.Check(t, "testdata/flags.golden", lines(flags(c, e.Args)))
+}
+
+func lines(flags [][2]string) string {
+	var b strings.Builder
+	for _, kv := range flags {
+		fmt.Fprintf(&b, "--%s=%s\n", kv[0], kv[1])
+	}
+	return b.String()
 }
