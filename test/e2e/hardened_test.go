@@ -211,7 +211,7 @@ func testClusterOfBefore(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Se
 		args     []string
 		forget   bool
 		hardened bool
-	}{{nil, true, false}, {nil, false, false}, {[]string{"--hardened"}, false, true}, {nil, false, true}} {
+	}{{nil, true, false}, {[]string{"--hardened"}, false, true}, {nil, false, true}} {
 		if err := s.Stop(); err != nil {
 			t.Fatal(err)
 		}
