@@ -108,8 +108,10 @@ func newEffective(s state.Settings) effective {
 	for _, kv := range s.Flags {
 		e.Flags = append(e.Flags, r.String("--"+kv[0]+"="+kv[1]))
 	}
-	if len(s.Config) > 0 {
-		e.Config = json.RawMessage(r.String(string(s.Config)))
+	if text := r.String(string(s.Config)); json.Valid([]byte(text)) {
+		e.Config = json.RawMessage(text)
+	} else if text != "" { // a number that looked like a secret
+		e.Config = json.RawMessage(`"` + redact.Removed + `"`)
 	}
 	return e
 }

@@ -23,6 +23,9 @@ func TestEffectiveHasNoSecrets(t *testing.T) {
 	if err := writeEffective(&text, map[string]effective{"kubelet": e}); err != nil {
 		t.Fatal(err)
 	}
+	if got := newEffective(state.Settings{Config: json.RawMessage(`{"tokenNumber":123456789}`)}); string(got.Config) != `"(removed)"` {
+		t.Errorf("a number: %s", got.Config)
+	}
 	for _, shown := range []string{string(data), text.String()} {
 		if strings.Contains(shown, "swordfish") {
 			t.Errorf("there is a secret in %s", shown)

@@ -125,7 +125,7 @@ resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: one, s
 	h.Start("--https-listen-port=7443", "--write-kubeconfig-mode=0640", "--audit-policy-file=/root/audit.yaml",
 		"--encryption-provider-config=/root/encryption.yaml", "--kube-scheduler-config=/root/scheduler.yaml",
 		"--kube-apiserver-arg=max-requests-inflight=123", "--kubelet-arg=pods-per-core=21", "--log-format=json",
-		"--enable-admission-plugins=AlwaysPullImages", "--node-external-ip=192.0.2.7", "--service-node-port-range=31000-31100")
+		"--enable-admission-plugins=AlwaysPullImages", "--pod-security=baseline", "--node-external-ip=192.0.2.7", "--service-node-port-range=31000-31100")
 	waitReady(t, h)
 
 	node := h.Kubectl("get", "node", "boat", "-o", "json")
@@ -154,6 +154,12 @@ resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: one, s
 	hosts.Eventually(t, time.Minute, func() error {
 		return contains("the pod", h.Kubectl("get", "pod", "pulled", "-o", "jsonpath={.spec.nodeName} {.spec.containers[0].imagePullPolicy}"), "boat Always")
 	})
+	for namespace, refused := range map[string]bool{"default": true, "kube-system": false} {
+		out, err := h.TryCoracle("kubectl", "-n", namespace, "run", "privileged", "--image=coracle.test/busybox:1", "--privileged", "--dry-run=server")
+		if (err != nil && strings.Contains(err.Error(), `violates PodSecurity "baseline:latest"`)) != refused {
+			t.Errorf("a privileged pod in %s: %v: %s", namespace, err, out)
+		}
+	}
 	out := h.Coracle("config", "-o", "yaml")
 	if err := contains("coracle config", out, "lake.test"); err != nil {
 		t.Error(err)

@@ -67,7 +67,7 @@ func serviceFile(m *Machine) verdict {
 	if strings.HasPrefix(m.Service, "/etc/init.d/") {
 		return because(mode(service, 0o700), Pass, "it is a script, so root may execute it")(m)
 	}
-	return because(mode(service, 0o600), NotApplicable, noService)(m)
+	return because(because(mode(service, 0o600), NotApplicable, noService), Fail, "earlier versions made it readable: coracle install writes it again")(m)
 }
 
 // iptables: the chains are for kube-proxy's other modes.
