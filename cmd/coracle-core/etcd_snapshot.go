@@ -16,6 +16,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/front/command"
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
+	"github.com/coracle-dev/coracle/pkg/machine/backup/bucket"
 )
 
 func etcdSnapshotCommand() *cobra.Command {
@@ -50,7 +51,7 @@ func snapshotListCommand() *cobra.Command {
 	}
 	here := dirFlags(c)
 	settings, open := config.SnapshotFlags(c.Flags()), newOpenFlags(c)
-	check := c.Flags().Bool("check", false, "Read each file as a whole, and say whether it is as it was written")
+	check := c.Flags().Bool("check", false, "Read each as a whole, in the bucket too, and say whether it is as it was written")
 	output := command.OutputFlag(c, "", "json")
 	c.RunE = func(c *cobra.Command, files []string) error {
 		i := here()
@@ -60,19 +61,12 @@ func snapshotListCommand() *cobra.Command {
 		}
 		list, wrong := listSnapshots(c.Context(), i, o, files)
 		if *check {
-			keys, err := i.backupKeys(open.token, open.identity)
+			keys, err := i.openingKeys(*open)
 			if err != nil {
 				return err
 			}
-			for n, one := range list {
-				if one.File == "" {
-					continue
-				}
-				m, err := backup.Verify(one.File, keys)
-				wrong = errors.Join(wrong, err)
-				if err == nil { // what the note says is a claim
-					list[n].Created, list[n].Version, list[n].Node, list[n].Revision = m.Created, m.Version, m.Node, m.Revision
-				}
+			for n := range list {
+				wrong = errors.Join(wrong, list[n].check(c.Context(), keys))
 			}
 		}
 		if *output == "json" {
@@ -87,6 +81,21 @@ func snapshotListCommand() *cobra.Command {
 type snapshotEntry struct {
 	backup.Copy
 	Location string `json:"location"`
+
+	bucket *bucket.Bucket // nil for a file
+	index  bucket.Index
+}
+
+// check reads the backup as a whole.
+func (e *snapshotEntry) check(ctx context.Context, keys backup.Keys) error {
+	if e.bucket != nil {
+		return e.bucket.Get(ctx, e.index, keys, io.Discard)
+	}
+	m, err := backup.Verify(e.File, keys)
+	if err == nil { // what the note says is a claim
+		e.Created, e.Version, e.Node, e.Revision = m.Created, m.Version, m.Node, m.Revision
+	}
+	return err
 }
 
 func listSnapshots(ctx context.Context, i installation, o config.Snapshots, files []string) (list []snapshotEntry, wrong error) {
@@ -96,25 +105,25 @@ func listSnapshots(ctx context.Context, i installation, o config.Snapshots, file
 			wrong = errors.Join(wrong, err)
 			continue
 		}
-		list = append(list, snapshotEntry{c, file})
+		list = append(list, snapshotEntry{Copy: c, Location: file})
 	}
 	if len(files) > 0 {
 		return list, wrong
 	}
 	all, wrong := backup.Copies(o.Dir)
 	for _, c := range all {
-		list = append(list, snapshotEntry{c, c.File})
+		list = append(list, snapshotEntry{Copy: c, Location: c.File})
 	}
 	if !o.S3.On {
 		return list, wrong
 	}
-	b, err := i.bucket(ctx, o)
+	b, _, err := i.bucket(ctx, o)
 	if err != nil {
 		return list, errors.Join(wrong, err)
 	}
-	there, err := b.List(ctx, "")
+	there, err := b.ListAll(ctx)
 	for _, x := range there {
-		list = append(list, snapshotEntry{backup.Copy{Summary: x.Summary}, b.String() + "/" + x.Node + "/" + x.Name})
+		list = append(list, snapshotEntry{Copy: backup.Copy{Summary: x.Summary}, Location: b.Location(x), bucket: b, index: x})
 	}
 	return list, errors.Join(wrong, err)
 }
@@ -127,6 +136,8 @@ func printSnapshots(out io.Writer, list []snapshotEntry) error {
 		switch {
 		case c.Error != "":
 			tried = "FAILED"
+		case c.BucketError != "":
+			tried = "yes, but not in the bucket"
 		case !c.Tried.IsZero():
 			tried = "yes"
 		}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,95 +18,61 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/backup/bucket"
 )
 
-// backupKeys returns the keys of backups: those in the files, or else the token that servers here are started with.
-func (i installation) backupKeys(tokenFile, identity string) (backup.Keys, error) {
-	keys := backup.Keys{Identity: identity}
-	if tokenFile != "" {
-		t, err := join.ReadToken(tokenFile)
+// ownKeys returns the keys that this server's backups are encrypted with: the recipients', or the token that it keeps. One that has joined
+// with a token that the cluster made keeps none.
+func (s saving) ownKeys() (backup.Keys, error) {
+	keys := backup.Keys{Recipients: s.settings.Recipients}
+	text, err := os.ReadFile(s.dirs.Token()) // as package join has written it
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return keys, err
+	}
+	keys.Password = strings.TrimSpace(string(text))
+	return keys, nil
+}
+
+// openingKeys returns the keys with which backups can be opened: those in the files, or else the token that servers here are started with.
+func (i installation) openingKeys(files openFlags) (backup.Keys, error) {
+	keys := backup.Keys{Identity: files.identity}
+	next := config.Next(os.Environ()).Join // on a new machine, what its configuration says
+	read := func(t join.Token, err error) (backup.Keys, error) {
 		keys.Password = t.Bearer()
 		return keys, err
 	}
-	if text, err := os.ReadFile(i.dirs.Token()); err == nil { // as package join has written it
-		keys.Password = strings.TrimSpace(string(text))
-		return keys, nil
-	}
-	// On a new machine, what its configuration says.
-	next := config.Next(os.Environ()).Join
-	if next.Token != "" {
-		t, err := join.ParseToken(next.Token)
-		keys.Password = t.Bearer()
-		return keys, err
-	}
-	if next.TokenFile != "" {
-		return i.backupKeys(next.TokenFile, identity)
+	switch _, err := os.Stat(i.dirs.Token()); {
+	case files.token != "":
+		return read(join.ReadToken(files.token))
+	case err == nil:
+		return read(join.ReadToken(i.dirs.Token()))
+	case next.TokenFile != "":
+		return read(join.ReadToken(next.TokenFile))
+	case next.Token != "":
+		return read(join.ParseToken(next.Token))
 	}
 	return keys, nil
 }
 
-// bucket returns the bucket of the settings, to which a Secret may add.
-func (i installation) bucket(ctx context.Context, s config.Snapshots) (*bucket.Bucket, error) {
+// bucket returns the bucket of the settings, and the settings with what a Secret adds to them.
+func (i installation) bucket(ctx context.Context, s config.Snapshots) (*bucket.Bucket, config.Snapshots, error) {
 	if name := s.S3.ConfigSecret; name != "" {
 		a, err := i.administer()
 		if err != nil {
-			return nil, fmt.Errorf("reading --etcd-s3-config-secret: %w", err)
+			return nil, s, fmt.Errorf("reading --etcd-s3-config-secret: %w", err)
 		}
 		secret, err := a.client.CoreV1().Secrets(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return nil, explain(fmt.Errorf("reading --etcd-s3-config-secret: %w", err))
+			return nil, s, explain(fmt.Errorf("reading --etcd-s3-config-secret: %w", err))
 		}
 		if s, err = s.WithSecret(secret.Data); err != nil {
-			return nil, err
+			return nil, s, err
 		}
 	}
-	return bucket.Open(s.S3)
+	b, err := bucket.Open(s.S3)
+	return b, s, err
 }
 
 // errOpen is why a bucket gets no backups that anyone can read.
-var errOpen = errors.New("a backup in a bucket must be encrypted, because it has all secrets of the cluster: give --etcd-snapshot-recipient with a " +
-	"public key, as age-keygen or ssh-keygen makes them, or start the servers with --token-file")
-
-// upload puts a backup into the bucket, if there is one.
-func (s saving) upload(ctx context.Context, made *backup.Copy, keys backup.Keys) error {
-	if !s.settings.S3.On || s.file != "" {
-		return nil
-	}
-	sent, err := s.send(ctx, *made, keys)
-	if err != nil {
-		made.BucketError = err.Error()
-		return fmt.Errorf("%s is written, but not in the bucket: %w", made.File, err)
-	}
-	made.Bucket, made.Sent = sent.to, sent.Bytes
-	return nil
-}
-
-type sentTo struct {
-	bucket.Sent
-	to string
-}
-
-func (s saving) send(ctx context.Context, made backup.Copy, keys backup.Keys) (sent sentTo, err error) {
-	b, err := s.bucket(ctx, s.settings)
-	if err != nil {
-		return sent, err
-	}
-	_, secret, err := pki.SealKey(s.dirs)
-	if err != nil {
-		return sent, err
-	}
-	derived, err := hkdf.Key(sha256.New, secret[:], nil, "coracle: pieces of backups in buckets", len(bucket.PieceKey{}))
-	if err != nil {
-		return sent, err
-	}
-	content, err := backup.Content(made.File, keys)
-	if err != nil {
-		return sent, err
-	}
-	defer content.Close()
-	keys.Recipients = s.settings.Recipients
-	sent.to = b.String()
-	sent.Sent, err = b.Put(ctx, made.Summary, bucket.PieceKey(derived), keys, content)
-	return sent, err
-}
+var errOpen = errors.New("a backup in a bucket must be encrypted, because it has all secrets of the cluster: give --etcd-snapshot-recipient with a public " +
+	"key, as age-keygen or ssh-keygen makes them. Without, it is encrypted with a server token that people have chosen, and this server has none")
 
 // checkBucket fails if the settings are for a bucket that could not be used.
 func (s saving) checkBucket(keys backup.Keys) error {
@@ -122,51 +87,84 @@ func (s saving) checkBucket(keys backup.Keys) error {
 	return nil
 }
 
-// prune removes what is more than the settings keep, of the backups that this server has made by schedule.
-func (s saving) prune(ctx context.Context) error {
-	if !s.scheduled {
+// upload puts a backup into the bucket, if there is one.
+func (s saving) upload(ctx context.Context, made *backup.Copy, keys backup.Keys) error {
+	if !s.settings.S3.On || s.file != "" {
 		return nil
 	}
-	_, err := s.pruneTo(ctx, s.settings.Retention, s.settings.S3.Retention)
+	b, _, err := s.bucket(ctx, s.settings)
+	var sent bucket.Sent
+	if err == nil {
+		sent, err = s.send(ctx, b, *made, keys)
+	}
+	if err != nil {
+		made.BucketError = err.Error()
+		return fmt.Errorf("%s is written and tried, but not in the bucket: %w", made.File, err)
+	}
+	made.Bucket, made.Sent = b.String(), sent.Bytes
+	return nil
+}
+
+func (s saving) send(ctx context.Context, b *bucket.Bucket, made backup.Copy, keys backup.Keys) (sent bucket.Sent, err error) {
+	_, secret, err := pki.SealKey(s.dirs)
+	if err != nil {
+		return sent, err
+	}
+	derived, err := hkdf.Key(sha256.New, secret[:], nil, "coracle: pieces of backups in buckets", len(bucket.PieceKey{}))
+	if err != nil {
+		return sent, err
+	}
+	content, err := backup.Content(made.File, keys)
+	if err != nil {
+		return sent, err
+	}
+	defer content.Close()
+	return b.Put(ctx, made.Summary, bucket.PieceKey(derived), keys, content)
+}
+
+// prune removes former backups that are not worth keeping, after one was made by schedule: here if that is good, and in the bucket if it is there.
+func (s saving) prune(ctx context.Context, made backup.Copy) error {
+	if !s.scheduled || made.Tried.IsZero() {
+		return nil
+	}
+	if _, err := s.pruneHere(); err != nil || made.Bucket == "" {
+		return err
+	}
+	_, err := s.pruneBucket(ctx)
 	return err
 }
 
-// pruneTo keeps some of this server's backups with a name, and returns the names of those that it has removed.
-func (s saving) pruneTo(ctx context.Context, here, inBucket int) (gone []string, err error) {
+// pruneHere removes what is not worth keeping of a series in the directory, and returns what it was.
+func (s saving) pruneHere() (gone []string, err error) {
 	all, err := backup.Copies(s.settings.Dir)
 	if err != nil {
 		return nil, err
 	}
-	good := slices.DeleteFunc(slices.Clone(all), func(c backup.Copy) bool { return c.Tried.IsZero() })
-	surplus := backup.Surplus(good, func(c backup.Copy) string { return c.Name }, s.prefix(), here)
-	for _, c := range all {
-		if len(good) > 0 && c.Tried.IsZero() && c.Created.Before(good[len(good)-1].Created) && strings.HasPrefix(c.Name, s.prefix()) {
-			surplus = append(surplus, c) // nobody knows whether it restores, and a later one does
-		}
-	}
-	for _, c := range surplus {
+	for _, c := range backup.Surplus(s.series, all, backup.Copy.About, s.settings.Retention) {
 		if err := c.Remove(); err != nil {
 			return gone, err
 		}
 		gone = append(gone, c.File)
 	}
-	if !s.settings.S3.On {
-		return gone, nil
-	}
-	b, err := s.bucket(ctx, s.settings)
+	return gone, nil
+}
+
+// pruneBucket does that in the bucket.
+func (s saving) pruneBucket(ctx context.Context) (gone []string, err error) {
+	b, settings, err := s.bucket(ctx, s.settings)
 	if err != nil {
-		return gone, err
+		return nil, err
 	}
-	there, err := b.List(ctx, s.config.Node.Name)
+	there, err := b.List(ctx, s.series)
 	if err != nil {
-		return gone, err
+		return nil, err
 	}
-	old := backup.Surplus(there, func(x bucket.Index) string { return x.Name }, s.prefix(), inBucket)
-	for _, x := range old {
-		gone = append(gone, b.String()+"/"+x.Node+"/"+x.Name)
+	surplus := backup.Surplus(s.series, there, bucket.Index.About, settings.S3.Retention)
+	for _, x := range surplus {
+		gone = append(gone, b.Location(x))
 	}
-	if len(old) == 0 {
-		return gone, nil
+	if len(surplus) == 0 {
+		return nil, nil
 	}
-	return gone, b.Delete(ctx, s.config.Node.Name, old)
+	return gone, b.Delete(ctx, s.series, surplus)
 }

@@ -47,21 +47,21 @@ func (s saving) delete(c *cobra.Command, name string) error {
 		}
 	}
 	if s.settings.S3.On {
-		b, err := s.bucket(c.Context(), s.settings)
+		b, _, err := s.bucket(c.Context(), s.settings)
 		if err != nil {
 			return err
 		}
-		there, err := b.List(c.Context(), s.config.Node.Name)
+		there, err := b.List(c.Context(), s.series)
 		if err != nil {
 			return err
 		}
 		for n, x := range there {
 			if x.Name == name {
-				if err := b.Delete(c.Context(), x.Node, there[n:n+1]); err != nil {
+				if err := b.Delete(c.Context(), s.series, there[n:n+1]); err != nil {
 					return err
 				}
 				found = true
-				fmt.Fprintf(c.OutOrStdout(), "%s/%s/%s is deleted\n", b, x.Node, x.Name)
+				fmt.Fprintf(c.OutOrStdout(), "%s is deleted\n", b.Location(x))
 			}
 		}
 	}
@@ -80,8 +80,12 @@ func snapshotPruneCommand() *cobra.Command {
 		Args: command.NoArgs,
 	}
 	return changing(c, func(c *cobra.Command, s saving, _ []string) error {
-		s.scheduled = true
-		gone, err := s.pruneTo(c.Context(), s.settings.Retention, s.settings.S3.Retention)
+		gone, err := s.pruneHere()
+		if err == nil && s.settings.S3.On {
+			var there []string
+			there, err = s.pruneBucket(c.Context())
+			gone = append(gone, there...)
+		}
 		for _, one := range gone {
 			fmt.Fprintf(c.OutOrStdout(), "%s is deleted\n", one)
 		}
@@ -95,22 +99,22 @@ func changing(c *cobra.Command, run func(*cobra.Command, saving, []string) error
 	settings := config.SnapshotFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
 		i := here()
-		if err := i.ownEtcd(); err != nil {
-			return err
-		}
 		o, err := settings(os.Environ(), i.config)
 		if err != nil {
 			return err
 		}
-		if err := os.MkdirAll(i.dirs.Snapshots(), 0o700); err != nil {
-			return fmt.Errorf("making the directory for backups: %w", err)
+		s, err := i.saving(c.Context(), o)
+		if err != nil {
+			return err
 		}
-		done, err := backup.Lock(c.Context(), i.dirs.Snapshots())
+		done, err := s.lock(c.Context())
 		if err != nil {
 			return err
 		}
 		defer done()
-		return run(c, saving{installation: i, settings: o}, args)
+		err = run(c, s, args)
+		s.tellList(c.Context())
+		return err
 	}
 	return interruptible(c)
 }

@@ -1,12 +1,13 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,7 +57,7 @@ coracle etcd snapshot restore --etcd-s3 --etcd-s3-bucket=edge --identity=key.txt
 		if err != nil {
 			return err
 		}
-		keys, err := i.backupKeys(open.token, open.identity)
+		keys, err := i.openingKeys(*open)
 		if err != nil {
 			return err
 		}
@@ -64,7 +65,7 @@ coracle etcd snapshot restore --etcd-s3 --etcd-s3-bucket=edge --identity=key.txt
 		if len(args) > 0 {
 			what = args[0]
 		}
-		file, done, err := i.findBackup(c.Context(), o, keys, what)
+		file, done, err := i.findBackup(c, o, keys, what)
 		if err != nil {
 			return err
 		}
@@ -90,37 +91,60 @@ coracle etcd snapshot restore --etcd-s3 --etcd-s3-bucket=edge --identity=key.txt
 }
 
 // findBackup returns the file of a backup: what names it, its directory, or its name in the bucket. done removes what was downloaded.
-func (i installation) findBackup(ctx context.Context, o config.Snapshots, keys backup.Keys, what string) (file string, done func(), err error) {
-	if o.S3.On && (what == "" || !strings.Contains(what, "/")) {
-		return i.download(ctx, o, keys, what)
+func (i installation) findBackup(c *cobra.Command, o config.Snapshots, keys backup.Keys, what string) (file string, done func(), err error) {
+	info, err := os.Stat(cmp.Or(what, o.Dir))
+	switch {
+	case o.S3.On && (what == "" || err != nil):
+		return i.download(c, o, keys, what)
+	case err != nil:
+		return "", nil, err
+	case !info.IsDir():
+		return what, func() {}, nil
 	}
-	if what == "" {
-		what = o.Dir
-	}
-	if info, err := os.Stat(what); err != nil || !info.IsDir() {
-		return what, func() {}, err
-	}
-	all, err := backup.Copies(what)
+	dir := cmp.Or(what, o.Dir)
+	all, err := backup.Copies(dir)
 	if err != nil {
 		return "", nil, err
 	}
 	if len(all) == 0 {
-		return "", nil, fmt.Errorf("%s has no backup", what)
+		return "", nil, fmt.Errorf("%s has no backup", dir)
 	}
-	return all[len(all)-1].File, func() {}, nil
+	return newest(c.ErrOrStderr(), all, backup.Copy.About).File, func() {}, nil
+}
+
+// newest returns the newest backup that was tried, or if there is none, the newest one.
+func newest[B any](warnings io.Writer, all []B, about func(B) backup.Summary) B {
+	for _, b := range slices.Backward(all) {
+		if !about(b).Tried.IsZero() {
+			return b
+		}
+	}
+	last := all[len(all)-1]
+	fmt.Fprintf(warnings, "warning: none of the %d backups there is known to have been tried; %s is the newest\n", len(all), about(last).Name)
+	return last
 }
 
 // download reads a backup from the bucket, the newest if name is "".
-func (i installation) download(ctx context.Context, o config.Snapshots, keys backup.Keys, name string) (file string, done func(), err error) {
-	b, err := i.bucket(ctx, o)
+func (i installation) download(c *cobra.Command, o config.Snapshots, keys backup.Keys, name string) (file string, done func(), err error) {
+	ctx := c.Context()
+	if o.S3.ConfigSecret != "" {
+		return "", nil, fmt.Errorf("the Secret %s cannot be read, because coracle must be stopped for this: give what it has as --etcd-s3-... and with --etcd-s3-config-secret=", o.S3.ConfigSecret)
+	}
+	if err := backup.CheckStopped(i.dirs); err != nil {
+		return "", nil, err
+	}
+	b, err := bucket.Open(o.S3)
 	if err != nil {
 		return "", nil, err
 	}
-	x, err := choose(ctx, b, name)
+	x, err := choose(c, b, name)
 	if err != nil {
 		return "", nil, err
 	}
 	if err := ledger.Open(i.dirs).MkdirAll(i.dirs.Data, 0o755); err != nil {
+		return "", nil, err
+	}
+	if err := backup.CheckRoom(i.dirs.Data, x.Size); err != nil {
 		return "", nil, err
 	}
 	temp, done, err := backup.TempDir(i.dirs.Data)
@@ -135,24 +159,33 @@ func (i installation) download(ctx context.Context, o config.Snapshots, keys bac
 	return file, done, nil
 }
 
-// choose finds a backup in the bucket.
-func choose(ctx context.Context, b *bucket.Bucket, name string) (bucket.Index, error) {
-	all, unread := b.List(ctx, "")
-	if name == "" && unread == nil && len(all) > 0 {
-		return all[len(all)-1], nil
+// choose finds a backup in the bucket, the newest if name is "".
+func choose(c *cobra.Command, b *bucket.Bucket, name string) (x bucket.Index, err error) {
+	all, unread := b.ListAll(c.Context())
+	if len(all) == 0 && unread != nil {
+		return x, unread
 	}
-	for _, x := range all {
-		if x.Name == name {
-			return x, nil
-		}
+	if len(all) == 0 {
+		return x, fmt.Errorf("%s has no backup: see --etcd-s3-folder", b)
 	}
 	if unread != nil {
-		return bucket.Index{}, unread
+		fmt.Fprintf(c.ErrOrStderr(), "warning: not all backups in the bucket can be read: %v\n", unread)
 	}
-	if name == "" {
-		return bucket.Index{}, fmt.Errorf("%s has no backup: see --etcd-s3-folder", b)
+	if name != "" {
+		for _, x := range all {
+			if x.Name == name {
+				return x, nil
+			}
+		}
+		return x, fmt.Errorf("%s has no backup called %s: coracle etcd snapshot list --etcd-s3 shows what there is", b, name)
 	}
-	return bucket.Index{}, fmt.Errorf("%s has no backup called %s: coracle etcd snapshot list --etcd-s3 shows what there is", b, name)
+	for _, one := range all {
+		if one.Cluster != all[0].Cluster {
+			return x, fmt.Errorf("%s has backups of several clusters, or of one from before and after coracle certificate rotate-ca: "+
+				"say which one, as coracle etcd snapshot list --etcd-s3 shows them", b)
+		}
+	}
+	return newest(c.ErrOrStderr(), all, bucket.Index.About), nil
 }
 
 func printRestored(out io.Writer, r *backup.Restore) {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/version"
 	etcdexport "github.com/coracle-dev/coracle/pkg/etcd/export"
-	"github.com/coracle-dev/coracle/pkg/etcd/member"
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
 )
 
@@ -46,7 +46,14 @@ coracle etcd snapshot save --etcd-s3 --etcd-s3-bucket=edge --etcd-snapshot-recip
 		if err != nil {
 			return err
 		}
-		s := saving{installation: i, settings: o, scheduled: *scheduled}
+		if !*scheduled && !c.Flags().Changed("etcd-snapshot-name") {
+			o.Name = "on-demand"
+		}
+		s, err := i.saving(c.Context(), o)
+		if err != nil {
+			return err
+		}
+		s.scheduled = *scheduled
 		if len(args) > 0 {
 			s.file = args[0]
 		}
@@ -55,56 +62,92 @@ coracle etcd snapshot save --etcd-s3 --etcd-s3-bucket=edge --etcd-snapshot-recip
 	return interruptible(c)
 }
 
-// saving makes one backup.
+// saving makes and removes backups of this server.
 type saving struct {
 	installation
 	settings  config.Snapshots
+	series    backup.Series
 	file      string // "" for one in the directory of snapshots, which also goes into the bucket
 	scheduled bool   // by the server itself
+}
+
+func (i installation) saving(ctx context.Context, o config.Snapshots) (s saving, err error) {
+	if err := i.ownEtcd(); err != nil {
+		return s, err
+	}
+	cluster, _, err := pki.SealKey(i.dirs)
+	if err != nil {
+		return s, err
+	}
+	return saving{installation: i, settings: o, series: backup.Series{Name: o.Name, Node: i.config.Node.Name, Cluster: cluster}}, nil
 }
 
 // memoryLimit is for this process, which runs beside the control plane: Go's runtime collects more often before it uses more.
 const memoryLimit = 64 << 20
 
+// lock keeps other commands from making and removing backups.
+func (s saving) lock(ctx context.Context) (done func(), err error) {
+	if err := os.MkdirAll(s.dirs.Snapshots(), 0o700); err != nil {
+		return nil, fmt.Errorf("making the directory for backups: %w", err)
+	}
+	return backup.Lock(ctx, s.dirs.Snapshots(), func() { fmt.Fprintln(os.Stderr, "waiting for another command that makes or removes backups") })
+}
+
 func (s saving) run(ctx context.Context, out io.Writer) error {
 	debug.SetMemoryLimit(memoryLimit)
-	if err := s.ownEtcd(); err != nil {
-		return err
+	if s.scheduled { // the kernel kills this process before pods
+		_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 	}
-	began := time.Now()
-	keys, err := s.backupKeys("", "")
-	if err != nil {
-		return err
-	}
-	keys.Recipients = s.settings.Recipients
-	if err := os.MkdirAll(s.dirs.Snapshots(), 0o700); err != nil {
-		return fmt.Errorf("making the directory for backups: %w", err)
-	}
-	done, err := backup.Lock(ctx, s.dirs.Snapshots())
+	done, err := s.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	made, err := s.make(ctx, keys)
+	began := time.Now()
+	file := s.dirs.LastSnapshot()
+	var before backup.Attempt
+	if last := backup.LastAttempt(file); last != nil {
+		before = *last
+	}
+	begun := before
+	begun.Begun = began.UTC()
+	if err := begun.Note(file); err != nil {
+		return err
+	}
+	made, err := s.make(ctx)
+	if ctx.Err() != nil { // somebody has stopped this, and nothing has failed
+		return errors.Join(err, before.Note(file))
+	}
 	attempt := backup.Attempt{Time: time.Now().UTC(), Copy: made, File: made.File}
 	if err != nil {
 		attempt.Error = err.Error()
 	}
-	err = errors.Join(err, attempt.Note(s.dirs.Snapshots()))
-	s.tell(ctx, made, err)
-	if err != nil {
-		return err
+	if err == nil {
+		fmt.Fprintf(out, "%s: %s, with %d objects up to revision %d, written and tried in %.1f s\n",
+			made.File, size(made.Size), made.Objects, made.Revision, time.Since(began).Seconds())
 	}
-	fmt.Fprintf(out, "%s: %s, with %d objects up to revision %d, written and tried in %.1f s\n",
-		made.File, size(made.Size), made.Objects, made.Revision, time.Since(began).Seconds())
 	if made.Bucket != "" {
 		fmt.Fprintf(out, "It is in %s too: %s were sent.\n", made.Bucket, size(made.Sent))
 	}
-	return s.prune(ctx)
+	err = errors.Join(err, attempt.Note(file))
+	if pruned := s.prune(ctx, made); pruned != nil {
+		err = errors.Join(err, fmt.Errorf("removing former backups: %w", pruned))
+	}
+	s.tell(ctx, made, err)
+	return err
 }
 
 // make writes the backup, tries it and puts it into the bucket.
-func (s saving) make(ctx context.Context, keys backup.Keys) (made backup.Copy, err error) {
+func (s saving) make(ctx context.Context) (made backup.Copy, err error) {
+	keys, err := s.ownKeys()
+	if err != nil {
+		return made, err
+	}
+	if s.scheduled { // the retention may have been lowered, to make room
+		if _, err := s.pruneHere(); err != nil {
+			return made, err
+		}
+	}
 	if err := errors.Join(backup.CheckRecipients(keys.Recipients), s.checkBucket(keys)); err != nil {
 		return made, err
 	}
@@ -132,8 +175,12 @@ func (s saving) write(ctx context.Context, keys backup.Keys) (made backup.Copy, 
 	if err != nil {
 		return made, keys, err
 	}
-	if err := backup.CheckRoom(s.dirs.Snapshots(), own.Size); err != nil {
+	file, err := s.place(time.Now(), keys)
+	if err != nil {
 		return made, keys, err
+	}
+	if err := errors.Join(backup.CheckRoom(s.dirs.Snapshots(), backup.RoomForTrial(own.Size)), backup.CheckRoom(filepath.Dir(file), own.Size)); err != nil {
+		return made, keys, fmt.Errorf("there is no room for a backup and its trial: %w", err)
 	}
 	temp, done, err := backup.TempDir(s.dirs.Snapshots())
 	if err != nil {
@@ -145,7 +192,7 @@ func (s saving) write(ctx context.Context, keys backup.Keys) (made backup.Copy, 
 	if err != nil {
 		return made, keys, err
 	}
-	m := backup.Manifest{Version: version.Version, Created: time.Now().UTC(), Node: s.config.Node.Name, Revision: want.Revision}
+	m := backup.Manifest{Version: version.Version, Created: time.Now().UTC(), Node: s.series.Node, Revision: want.Revision}
 	for _, one := range list {
 		m.Members = append(m.Members, one.Name)
 	}
@@ -156,22 +203,21 @@ func (s saving) write(ctx context.Context, keys backup.Keys) (made backup.Copy, 
 	if err != nil {
 		return made, keys, err
 	}
-	file, err := s.place(m.Created, keys)
-	if err != nil {
-		return made, keys, err
+	// The note comes first: what has none is not this server's, and one that says less than it could is no false claim.
+	made = backup.Copy{File: file, Summary: backup.Summary{Created: m.Created, Version: m.Version, Node: m.Node, Cluster: s.series.Cluster,
+		Revision: m.Revision, Objects: want.Objects, For: keys.Readers()}}
+	if err := made.Note(); err != nil {
+		return backup.Copy{}, keys, err
 	}
-	readers := keys.Readers()
 	if keys, err = backup.Write(file, keys, m, files); err != nil {
+		return backup.Copy{}, keys, err
+	}
+	if made, err = backup.CopyAt(file); err != nil {
 		return made, keys, err
 	}
 	if err := os.Remove(db); err != nil { // the room is for the trial
 		return made, keys, err
 	}
-	if made, err = backup.CopyAt(file); err != nil {
-		return made, keys, err
-	}
-	made.Created, made.Version, made.Node, made.Revision, made.Objects, made.For = m.Created, m.Version, m.Node, m.Revision, want.Objects, readers
-	made.Tried, made.Error = time.Time{}, ""
 	if err := try(ctx, file, keys, temp, want); err != nil {
 		made.Error = err.Error()
 		return made, keys, fmt.Errorf("%s was written, and trying it failed: %w", file, err)
@@ -185,60 +231,12 @@ func (s saving) place(now time.Time, keys backup.Keys) (string, error) {
 	if s.file != "" {
 		return s.file, nil
 	}
-	if err := os.MkdirAll(s.settings.Dir, 0o700); err != nil {
-		return "", fmt.Errorf("making the directory for backups: %w", err)
+	dir := s.settings.Dir
+	if _, err := os.Stat(dir); err != nil { // the default one is made by lock; a missing one may be a disk that is not mounted
+		return "", fmt.Errorf("the directory of --etcd-snapshot-dir: %w: make it, or mount it", err)
 	}
-	if err := backup.RemoveLeft(s.settings.Dir, s.prefix()); err != nil {
+	if err := s.series.RemoveLeft(dir); err != nil {
 		return "", err
 	}
-	return filepath.Join(s.settings.Dir, s.prefix()+now.Format("20060102T150405Z")+keys.Suffix()), nil
-}
-
-// prefix is what the names of this server's backups of a kind begin with.
-func (s saving) prefix() string {
-	name := "on-demand"
-	if s.scheduled || s.settings.Name != config.DefaultSnapshotName {
-		name = s.settings.Name
-	}
-	return name + "-" + s.config.Node.Name + "-"
-}
-
-// compactions is how often the database is read again, if etcd forgot revisions between its copy and its hash.
-const compactions = 3
-
-// saveDatabase writes a snapshot of etcd's database, and returns what the running etcd has at its revision.
-func (s saving) saveDatabase(ctx context.Context, db string) (want member.Contents, err error) {
-	for range compactions {
-		d, err := member.Save(ctx, s.dirs.EtcdSocket(), db)
-		if err != nil {
-			return want, err
-		}
-		if want, err = member.ContentsAt(ctx, s.dirs.EtcdSocket(), d.Revision); err != nil {
-			return want, err
-		}
-		if want.Compacted == d.Compacted {
-			return want, nil
-		}
-		if err := os.Remove(db); err != nil {
-			return want, err
-		}
-	}
-	return want, errors.New("etcd forgets revisions faster than its data is copied: try again")
-}
-
-// try makes an etcd of the backup, starts it, and compares it with what the running one had.
-func try(ctx context.Context, file string, keys backup.Keys, temp string, want member.Contents) error {
-	entries := filepath.Join(temp, "db.entries")
-	if err := backup.ExtractDatabase(file, keys, entries); err != nil {
-		return err
-	}
-	got, err := member.Try(ctx, entries, filepath.Join(temp, "db.etcd"), want.Revision)
-	if err != nil {
-		return err
-	}
-	if got != want {
-		return fmt.Errorf("an etcd that was made of it has %d objects with the hash %08x at revision %d, and the running one %d with %08x",
-			got.Objects, got.Hash, want.Revision, want.Objects, want.Hash)
-	}
-	return nil
+	return filepath.Join(dir, s.series.At(now)+keys.Suffix()), nil
 }

@@ -38,6 +38,19 @@ func (s saving) tell(ctx context.Context, made backup.Copy, failed error) {
 	}
 }
 
+// tellList writes the list of this server's backups.
+func (s saving) tellList(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	defer cancel()
+	a, err := s.administer()
+	if err == nil {
+		err = s.listIn(ctx, a)
+	}
+	if err != nil {
+		logrus.WithError(err).Warn("telling the cluster of its backups")
+	}
+}
+
 func (s saving) event(ctx context.Context, a admin, made backup.Copy, failed error) error {
 	kind, reason, text := corev1.EventTypeNormal, "EtcdSnapshotSaved", made.File+" is written and tried"
 	switch {
@@ -64,10 +77,7 @@ func (s saving) listIn(ctx context.Context, a admin) error {
 		if c.Node != s.config.Node.Name {
 			continue
 		}
-		text, err := json.Marshal(struct {
-			backup.Copy
-			Location string `json:"location"`
-		}{c, "file://" + c.File})
+		text, err := json.Marshal(snapshotEntry{Copy: c, Location: c.File})
 		if err != nil {
 			return err
 		}

@@ -3,8 +3,11 @@ package front
 import (
 	"bytes"
 	"context"
+	"errors"
+	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,7 +30,7 @@ func (f *front) makeSnapshots(ctx context.Context) {
 		return
 	case <-f.became:
 	}
-	due := nextSnapshot(f.cfg.Snapshots, time.Now())
+	due := f.firstSnapshot()
 	for {
 		if !pause(ctx, max(0, min(lookEvery, time.Until(due)))) {
 			return
@@ -43,6 +46,26 @@ func (f *front) makeSnapshots(ctx context.Context) {
 	}
 }
 
+// snapshotTimeout bounds a backup with its trial and its way to a slow bucket.
+const snapshotTimeout = 6 * time.Hour
+
+// settleTime is how long after the start a backup waits that was due while the server did not run.
+const settleTime = 5 * time.Minute
+
+// firstSnapshot returns when the first backup of this run is due: the next one after the last attempt, whose note was written at that time.
+func (f *front) firstSnapshot() time.Time {
+	now := time.Now()
+	last, err := os.Stat(f.cfg.Dirs.LastSnapshot())
+	if err != nil || last.ModTime().After(now) {
+		return nextSnapshot(f.cfg.Snapshots, now)
+	}
+	due := nextSnapshot(f.cfg.Snapshots, last.ModTime())
+	if due.Before(now) {
+		return now.Add(settleTime)
+	}
+	return due
+}
+
 // nextSnapshot returns when a backup is due. The schedule was checked when the configuration was resolved; one whose days have run out is looked at
 // again the next day.
 func nextSnapshot(s config.Snapshots, now time.Time) time.Time {
@@ -56,12 +79,16 @@ func nextSnapshot(s config.Snapshots, now time.Time) time.Time {
 // snapshot makes a backup in a process of its own, which gives its memory back, and which uses one processor at most.
 func (f *front) snapshot(ctx context.Context) {
 	dirs := f.cfg.Dirs
+	ctx, done := context.WithTimeout(ctx, snapshotTimeout)
+	defer done()
 	cmd := exec.CommandContext(ctx, dirs.Tool("coracle-core"), "etcd", "snapshot", "save", "--scheduled", "--data-dir", dirs.Data, "--run-dir", dirs.Run)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
-	cmd.Env = append(environment(f.cfg), "GOMAXPROCS=1", "CORACLE_CONFIG=/dev/null") // what the server was started with is known
+	// What the server was started with is known, but for the secrets.
+	cmd.Env = slices.DeleteFunc(environment(f.cfg), func(e string) bool { return strings.HasPrefix(e, "CORACLE_ETCD_S") || strings.HasPrefix(e, "AWS_") })
+	cmd.Env = append(cmd.Env, "GOMAXPROCS=1", "CORACLE_CONFIG=/dev/null")
 	s3 := f.cfg.Snapshots.S3
-	for name, secret := range map[string]string{"ACCESS_KEY": s3.AccessKey, "SECRET_KEY": s3.SecretKey, "SESSION_TOKEN": s3.SessionToken} {
+	for name, secret := range map[string]string{"ACCESS_KEY": s3.AccessKey, "SECRET_KEY": s3.SecretKey, "SESSION_TOKEN": s3.SessionToken, "PROXY": s3.Proxy} {
 		if secret != "" {
 			cmd.Env = append(cmd.Env, "CORACLE_ETCD_S3_"+name+"="+secret)
 		}
@@ -74,9 +101,9 @@ func (f *front) snapshot(ctx context.Context) {
 	err := f.super.Children.Run(cmd)
 	text := strings.TrimSpace(output.String())
 	switch {
-	case ctx.Err() != nil:
+	case errors.Is(ctx.Err(), context.Canceled):
 	case err != nil:
-		logrus.Errorf("no good backup of the cluster was made: %s (%s)", text, err)
+		logrus.Errorf("backup of the cluster: %s (%s)", text, err)
 	default:
 		for line := range strings.Lines(text) {
 			logrus.Info("backup of the cluster: " + strings.TrimSpace(line))

@@ -43,6 +43,6 @@ func showMetrics(cfg config.Config) {
 		"node_collector_update_all_nodes_health_duration_seconds", "node_collector_update_node_health_duration_seconds",
 	)
 	if cfg.Role == config.Server {
-		legacyregistry.RawMustRegister(snapshotMetrics(cfg.Dirs.Snapshots())...)
+		legacyregistry.RawMustRegister(snapshotMetrics(cfg.Dirs.LastSnapshot())...)
 	}
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
 )
 
-// snapshotMetrics tell of the last attempt to make a backup of the cluster, whose notes are in dir. They are 0 where there was none.
-func snapshotMetrics(dir string) []prometheus.Collector {
+// snapshotMetrics tell of the last attempt to make a backup of the cluster, whose note is in file. They are 0 where there was none.
+func snapshotMetrics(file string) []prometheus.Collector {
 	read := func(name, help string, value func(backup.Attempt) float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "coracle_etcd_snapshot_" + name, Help: help}, func() float64 {
-			if last := backup.LastAttempt(dir); last != nil {
+			if last := backup.LastAttempt(file); last != nil {
 				return value(*last)
 			}
 			return 0

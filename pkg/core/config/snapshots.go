@@ -34,7 +34,6 @@ type S3 struct {
 	Lookup       string        `json:"lookup,omitempty"` // auto, dns or path
 	Folder       string        `json:"folder,omitempty"`
 	Region       string        `json:"region,omitempty"`
-	Proxy        string        `json:"proxy,omitempty"`
 	Timeout      time.Duration `json:"timeout,omitempty"` // for one request
 	Retention    int           `json:"retention,omitempty"`
 	ConfigSecret string        `json:"configSecret,omitempty"` // a Secret in kube-system with these settings
@@ -43,6 +42,7 @@ type S3 struct {
 	AccessKey    string `json:"-"`
 	SecretKey    string `json:"-"`
 	SessionToken string `json:"-"`
+	Proxy        string `json:"-"` // it may have a password
 }
 
 // DefaultSnapshotName is what the names of copies that are made by schedule begin with, as k3s's do.
@@ -113,7 +113,7 @@ func snapshotTable() []setting {
 			help: "Session token, if the credentials are temporary"},
 		{name: "etcd-s3-config-secret", arg: "NAME", field: s3(func(s *S3) *string { return &s.ConfigSecret }), group: groupCopies,
 			help: "Secret in kube-system with keys such as etcd-s3-endpoint, for what is not given here"},
-		{name: "etcd-s3-proxy", arg: "URL", field: s3(func(s *S3) *string { return &s.Proxy }), group: groupCopies,
+		{name: "etcd-s3-proxy", arg: "URL", secret: true, field: s3(func(s *S3) *string { return &s.Proxy }), group: groupCopies,
 			help: "Proxy to that host, in place of the environment's"},
 		{name: "etcd-s3-retention", arg: "NUMBER", def: "5", field: aCount(func(c *Config) *int { return &c.Snapshots.S3.Retention }), group: groupCopies,
 			help: "How many copies made by schedule are kept in the bucket; 0 keeps all"},

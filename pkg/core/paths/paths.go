@@ -86,6 +86,9 @@ func (d Dirs) RekeyRequest() string { return d.readable("server", "refound.json"
 // Snapshots holds copies of etcd's data.
 func (d Dirs) Snapshots() string { return d.data("server", "snapshots") }
 
+// LastSnapshot is the note of the last attempt to make one.
+func (d Dirs) LastSnapshot() string { return d.data("server", "snapshots", "last.json") }
+
 // ServerCluster stores what a server knows of its cluster: the shared settings and the API servers.
 func (d Dirs) ServerCluster() string { return d.readable("server", "cluster.json") }
 

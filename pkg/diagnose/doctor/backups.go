@@ -13,7 +13,7 @@ func (d *Doctor) backups(context.Context) []check.Verdict {
 	if d.Config.Ephemeral.On || d.Config.Datastore.External() {
 		return check.Skipf("coracle keeps no data of this cluster")
 	}
-	return judgeBackups(d.Config, backup.LastAttempt(d.Config.Dirs.Snapshots()), time.Now())
+	return judgeBackups(d.Config, backup.LastAttempt(d.Config.Dirs.LastSnapshot()), time.Now())
 }
 
 // backupLate is how long after its time a backup may be missing: it waits until the server is ready, and then for others.
@@ -27,6 +27,9 @@ func judgeBackups(cfg config.Config, last *backup.Attempt, now time.Time) []chec
 		}
 		next, _ := cfg.Snapshots.NextAfter(now)
 		return check.Okf("the first one is made at %s", next.Format(time.DateTime))
+	}
+	if !last.Begun.IsZero() && now.Sub(last.Begun) > backupLate {
+		return check.Failf("see coracle logs; the kernel's log says so if there was no memory", "a backup of the cluster was begun at %s and has not ended", last.Begun.Local().Format(time.DateTime))
 	}
 	if last.Error != "" {
 		return check.Failf("mend that, and try it: coracle etcd snapshot save", "the last backup of the cluster failed, at %s: %s", last.Time.Local().Format(time.DateTime), last.Error)

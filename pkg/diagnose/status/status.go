@@ -131,7 +131,7 @@ func Collect(ctx context.Context, from Sources) (Report, error) {
 	size := make(chan int64, 1)
 	go func() { size <- dirSize(from.Dirs.Data, time.Now().Add(sizeTimeout)) }()
 
-	r := Report{Data: Data{Path: from.Dirs.Data}, Certificates: pki.Expiries(from.Dirs), Backup: backup.LastAttempt(from.Dirs.Snapshots())}
+	r := Report{Data: Data{Path: from.Dirs.Data}, Certificates: pki.Expiries(from.Dirs), Backup: backup.LastAttempt(from.Dirs.LastSnapshot())}
 	if last, ok, err := upgrade.Read(from.Dirs.Data); ok && err == nil {
 		r.Upgrade = &last
 	}

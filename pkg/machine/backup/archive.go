@@ -135,7 +135,7 @@ func open(path string, keys Keys) (*archive, error) {
 		}
 		return nil, damaged(path, err)
 	}
-	unpacked, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
+	unpacked, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20))
 	if err != nil {
 		f.Close()
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -221,52 +222,84 @@ func TestChangedWhileWritten(t *testing.T) {
 	}
 }
 
-// TestCopies: backups are listed with what is known of them, and what killed saves have left is removed and nothing else.
+// TestCopies: backups are listed with what is known of them, and of a series is removed what is not worth keeping, and nothing else.
 func TestCopies(t *testing.T) {
-	dir := t.TempDir()
-	names := []string{"nightly-a-1", "nightly-a-2", "nightly-a-3", "other-a-1"}
-	for i, name := range names {
+	dir := filepath.Join(t.TempDir(), "odd [name")
+	own := Series{Name: "nightly", Node: "a", Cluster: "c1"}
+	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	tried, failed := noon, time.Time{}
+	made := func(revision int64, s Series, name string, tried time.Time) string {
+		t.Helper()
 		file := filepath.Join(dir, name+testKeys.Suffix())
 		write(t, file, "backup", 0o600)
 		c, err := CopyAt(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Created, c.Node = time.Unix(int64(100-i), 0), "a"
+		c.Revision, c.Node, c.Cluster, c.Tried, c.Created = revision, s.Node, s.Cluster, tried, noon
 		if err := c.Note(); err != nil {
 			t.Fatal(err)
 		}
+		return name
 	}
-	for _, other := range []string{".nightly-a-4.tar.zst.age.123", ".nightly-b-4.tar.zst.age.123", "note.txt", "last.json"} {
-		write(t, filepath.Join(dir, other), "x", 0o600)
-	}
-	write(t, filepath.Join(dir, "from-before"+plainSuffix), "backup", 0o600)
+	year := 365 * 24 * time.Hour
+	var want []string
+	want = append(want, made(10, own, own.At(noon), failed))          // a later one is good
+	want = append(want, made(20, own, own.At(noon.Add(year)), tried)) // the clock was wrong
+	made(30, own, own.At(noon.Add(time.Hour)), tried)
+	made(40, own, own.At(noon.Add(-year)), tried)
+	made(50, own, own.At(noon.Add(2*time.Hour)), failed) // nothing later is good
+	b := Series{Name: "nightly", Node: "a-b", Cluster: "c1"}
+	made(1, b, b.At(noon), failed)                                                     // another server's
+	made(2, Series{Node: "a", Cluster: "c2"}, own.At(noon.Add(time.Minute)), failed)   // another cluster's
+	made(3, own, "nightly-a-keep", failed)                                             // renamed
+	made(4, own, Series{Name: "on-demand", Node: "a"}.At(noon), failed)                // another series
+	write(t, filepath.Join(dir, own.At(noon.Add(3*time.Hour))+plainSuffix), "", 0o600) // without a note
 	all, err := Copies(dir)
-	if err != nil || len(all) != 5 || all[0].Name != "other-a-1" || all[3].Name != "nightly-a-1" || all[4].Name != "from-before" || all[0].Node != "a" {
+	if err != nil || len(all) != 10 || all[0].Name != own.At(noon.Add(3*time.Hour)) || all[9].Revision != 50 {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	name := func(c Copy) string { return c.Name }
-	if got := Surplus(all, name, "nightly-a-", 2); len(got) != 1 || got[0].Name != "nightly-a-3" {
-		t.Errorf("surplus: %+v", got)
+	var got []string
+	for _, c := range Surplus(own, all, Copy.About, 2) {
+		got = append(got, c.Name)
 	}
-	if got := Surplus(all, name, "nightly-a-", 0); got != nil {
+	if !slices.Equal(got, want) {
+		t.Errorf("surplus: %q, want %q", got, want)
+	}
+	if got := Surplus(own, all, Copy.About, 0); len(got) != 1 || got[0].Revision != 10 {
 		t.Errorf("surplus where all are kept: %+v", got)
 	}
-	if err := errors.Join(RemoveLeft(dir, "nightly-a-"), all[0].Remove()); err != nil {
+
+	unfinished := []string{"." + own.At(noon) + ".tar.zst.age.123", own.At(noon.Add(9*time.Hour)) + ".tar.zst.age" + noteSuffix}
+	others := []string{"." + b.At(noon) + ".tar.zst.age.123", ".note.txt", "last.json", b.At(noon.Add(9*time.Hour)) + ".tar.zst" + noteSuffix}
+	for _, name := range append(unfinished, others...) {
+		write(t, filepath.Join(dir, name), "x", 0o600)
+	}
+	before, _ := os.ReadDir(dir)
+	if err := errors.Join(own.RemoveLeft(dir), all[9].Remove()); err != nil {
 		t.Fatal(err)
 	}
-	left, _ := filepath.Glob(filepath.Join(dir, "*other*"))
-	hidden, _ := filepath.Glob(filepath.Join(dir, ".*"))
-	if len(left) != 0 || len(hidden) != 1 {
-		t.Errorf("left: %q, %q", left, hidden)
+	after, _ := os.ReadDir(dir)
+	if gone := len(before) - len(after); gone != 4 {
+		t.Errorf("%d files are gone, want the two unfinished ones, and a copy with its note", gone)
+	}
+	for _, name := range unfinished {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			t.Errorf("%s is still there", name)
+		}
 	}
 	if none, err := Copies(filepath.Join(dir, "none")); err != nil || none != nil {
 		t.Errorf("a directory that does not exist: %v, %v", none, err)
 	}
-	if LastAttempt(dir) != nil {
+}
+
+func TestAttempt(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "last.json")
+	write(t, file, "{", 0o600)
+	if LastAttempt(file) != nil {
 		t.Error("a damaged note is an attempt")
 	}
-	if err := (Attempt{Time: time.Now(), Error: "full"}).Note(dir); err != nil || LastAttempt(dir) == nil || LastAttempt(dir).Text() != "FAILED: full" {
-		t.Errorf("%+v, %v", LastAttempt(dir), err)
+	if err := (Attempt{Time: time.Now(), Error: "full"}).Note(file); err != nil || LastAttempt(file) == nil || LastAttempt(file).Text() != "FAILED: full" {
+		t.Errorf("%+v, %v", LastAttempt(file), err)
 	}
 }

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type Summary struct {
 	Created  time.Time `json:"created"`
 	Version  string    `json:"version"` // coracle's
 	Node     string    `json:"node"`
+	Cluster  string    `json:"cluster"` // the hash of its CA's public key
 	Revision int64     `json:"revision"`
 	Objects  int64     `json:"objects"` // in etcd
 	Size     int64     `json:"size"`    // of the file, in bytes
@@ -43,15 +45,7 @@ type Copy struct {
 }
 
 // noteSuffix is the end of the names of the files that hold Copies, beside the backups.
-const noteSuffix = ".json"
-
-// Failed is why the copy is not good, "" if it is.
-func (c Copy) Failed() string {
-	if c.Error != "" {
-		return c.Error
-	}
-	return c.BucketError
-}
+const noteSuffix = ".about.json"
 
 // Note writes what is known of a copy beside it.
 func (c Copy) Note() error {
@@ -62,7 +56,12 @@ func (c Copy) Note() error {
 	return atomicfile.Write(c.File+noteSuffix, append(text, '\n'), 0o600)
 }
 
-// Copies lists the backups in a directory, in the order of their times. Of one without a note, as of an earlier version or copied from elsewhere,
+// Compare orders backups of a cluster. Revisions grow, also with a restore, while clocks are set.
+func (s Summary) Compare(other Summary) int {
+	return cmp.Or(cmp.Compare(s.Revision, other.Revision), s.Created.Compare(other.Created))
+}
+
+// Copies lists the backups in a directory, in their order. Of one without a note, as of an earlier version or copied from elsewhere,
 // only the name, time and size are known.
 func Copies(dir string) ([]Copy, error) {
 	entries, err := os.ReadDir(dir)
@@ -77,7 +76,7 @@ func Copies(dir string) ([]Copy, error) {
 		}
 		all = append(all, copyAt(filepath.Join(dir, e.Name()), info))
 	}
-	slices.SortFunc(all, func(x, y Copy) int { return x.Created.Compare(y.Created) })
+	slices.SortFunc(all, func(x, y Copy) int { return x.Compare(y.Summary) })
 	return all, err
 }
 
@@ -114,27 +113,69 @@ func (c Copy) Remove() error {
 	return nil
 }
 
-// RemoveLeft removes what killed saves of backups whose names begin with a prefix have left in a directory, while Lock keeps others from saving.
-func RemoveLeft(dir, prefix string) error {
-	left, err := filepath.Glob(filepath.Join(dir, "."+prefix+"*"+plainSuffix+"*")) // as package atomicfile calls unfinished files
-	for _, path := range left {
-		err = errors.Join(err, os.Remove(path))
+// Series is what the names of backups of one kind, that one server makes, have in common: NAME-NODE-, before the time.
+type Series struct{ Name, Node, Cluster string }
+
+const timeFormat = "20060102T150405Z"
+
+// At returns the name of the backup that is made at a time.
+func (s Series) At(t time.Time) string {
+	return s.Name + "-" + s.Node + "-" + t.UTC().Format(timeFormat)
+}
+
+// has reports whether a name is one of the series. Those of node-b are none of node's.
+func (s Series) has(name string) bool {
+	rest, ok := strings.CutPrefix(name, s.Name+"-"+s.Node+"-")
+	_, err := time.Parse(timeFormat, rest)
+	return ok && err == nil
+}
+
+// Has reports whether a backup is one of the series, made in this cluster.
+func (s Series) Has(b Summary) bool {
+	return s.has(b.Name) && b.Node == s.Node && b.Cluster == s.Cluster
+}
+
+// RemoveLeft removes what killed saves of the series have left in a directory, while Lock keeps others from saving: unfinished backups, and notes of
+// none.
+func (s Series) RemoveLeft(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		unfinished, hidden := strings.CutPrefix(e.Name(), ".") // as package atomicfile calls them, with a number at the end
+		name, _, packed := strings.Cut(unfinished, plainSuffix)
+		noted, isNote := strings.CutSuffix(e.Name(), noteSuffix)
+		_, missing := os.Lstat(filepath.Join(dir, noted))
+		if s.has(name) && packed && (hidden || isNote && errors.Is(missing, fs.ErrNotExist)) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
 	}
 	return err
 }
 
-// Surplus returns what is more than keep of the things whose names begin with a prefix, the oldest first; none if keep is 0.
-func Surplus[T any](all []T, name func(T) string, prefix string, keep int) (surplus []T) {
-	for _, c := range all {
-		if strings.HasPrefix(name(c), prefix) {
-			surplus = append(surplus, c)
+// Surplus returns those backups of the series that are not worth keeping, the oldest first: tried ones beyond the newest keep, of which 0 keeps all, and
+// such as failed or were never tried if a later one is good.
+func Surplus[B any](s Series, all []B, about func(B) Summary, keep int) (surplus []B) {
+	good := 0
+	for _, b := range slices.Backward(all) {
+		one := about(b)
+		switch {
+		case !s.Has(one):
+			continue
+		case !one.Tried.IsZero():
+			good++
+			if keep == 0 || good <= keep {
+				continue
+			}
+		case good == 0:
+			continue
 		}
+		surplus = append(surplus, b)
 	}
-	if keep == 0 || len(surplus) <= keep {
-		return nil
-	}
-	return surplus[:len(surplus)-keep]
+	slices.Reverse(surplus)
+	return surplus
 }
+
+// About is for Surplus.
+func (c Copy) About() Summary { return c.Summary }
 
 // Content returns the archive in a backup, not compressed.
 func Content(path string, keys Keys) (io.ReadCloser, error) {
@@ -187,30 +228,29 @@ func ExtractDatabase(path string, keys Keys, to string) error {
 	return err
 }
 
-// Attempt is the last time that this machine tried to make a copy.
+// Attempt is the last time that this machine tried to make a backup.
 type Attempt struct {
-	Time  time.Time `json:"time"`
+	Time  time.Time `json:"time"`            // zero if it has not ended
 	Error string    `json:"error,omitempty"` // "" if all is well
 	Copy  Copy      `json:"copy,omitzero"`
 	File  string    `json:"file,omitempty"` // of the copy
+	// Begun is when another one began that has not ended, or was killed.
+	Begun time.Time `json:"begun,omitzero"`
 }
 
-// lastAttempt is the name of the file, in the directory of copies that are nowhere else.
-const lastAttempt = "last.json"
-
-// Note writes the attempt, in place of the one before.
-func (a Attempt) Note(dir string) error {
+// Note writes the attempt into a file, in place of the one before.
+func (a Attempt) Note(file string) error {
 	text, err := json.MarshalIndent(a, "", "  ")
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(dir, lastAttempt), append(text, '\n'), 0o600)
+	return atomicfile.Write(file, append(text, '\n'), 0o600)
 }
 
-// LastAttempt returns the last attempt, nil if there was none or its note cannot be read.
-func LastAttempt(dir string) *Attempt {
+// LastAttempt returns the attempt in a file, nil if there was none or its note cannot be read.
+func LastAttempt(file string) *Attempt {
 	var a Attempt
-	text, err := os.ReadFile(filepath.Join(dir, lastAttempt))
+	text, err := os.ReadFile(file)
 	if err != nil || json.Unmarshal(text, &a) != nil {
 		return nil
 	}
@@ -222,6 +262,8 @@ func (a Attempt) Text() string {
 	switch {
 	case a.Error != "":
 		return "FAILED: " + a.Error
+	case a.File == "":
+		return "the first one is being made, or was killed"
 	case a.Copy.Bucket != "":
 		return a.File + ", and in " + a.Copy.Bucket
 	}

@@ -194,6 +194,7 @@ func (k Keys) identities() (all []age.Identity, err error) {
 		if err != nil {
 			return nil, err
 		}
+		id.SetMaxWorkFactor(passwordWork) // the file says how much: with more, each step takes twice the memory
 		all = append(all, id)
 	}
 	if k.Identity == "" {

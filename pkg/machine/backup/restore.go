@@ -42,12 +42,33 @@ func NewRestore(dirs paths.Dirs, file string, keys Keys) (*Restore, error) {
 	if err := ledger.Open(dirs).MkdirAll(dirs.Data, 0o755); err != nil {
 		return nil, err
 	}
+	lock, err := lockStopped(dirs)
+	if err != nil {
+		return nil, err
+	}
+	return &Restore{Manifest: m, dirs: dirs, file: file, keys: keys, lock: lock, swap: swap}, nil
+}
+
+// CheckStopped fails if coracle runs here.
+func CheckStopped(dirs paths.Dirs) error {
+	lock, err := lockStopped(dirs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a new machine
+	}
+	if err != nil {
+		return err
+	}
+	return lock.Close()
+}
+
+// lockStopped locks the data directory as coracle does while it runs.
+func lockStopped(dirs paths.Dirs) (*os.File, error) {
 	lock, err := supervise.Lock(dirs.Lock())
 	var held *supervise.HeldError
 	if errors.As(err, &held) {
 		return nil, fmt.Errorf("coracle runs here (pid %d): stop it first, as with systemctl stop coracle; pods run on", held.PID)
 	}
-	return &Restore{Manifest: m, dirs: dirs, file: file, keys: keys, lock: lock, swap: swap}, err
+	return lock, err
 }
 
 // Close lets coracle start again.

@@ -17,14 +17,19 @@ import (
 const tempPattern = ".snapshot-*"
 
 // Lock waits until no other process makes or removes backups of this machine, and keeps others out until done is called. dir is that of
-// backups that are nowhere else.
-func Lock(ctx context.Context, dir string) (done func(), err error) {
+// backups that are nowhere else. waits is called if that takes time.
+func Lock(ctx context.Context, dir string, waits func()) (done func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("locking the backups: %w", err)
 	}
 	held := make(chan error, 1)
-	go func() { held <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+		held <- err
+	} else {
+		waits()
+		go func() { held <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
+	}
 	select {
 	case err = <-held:
 	case <-ctx.Done():
@@ -39,17 +44,18 @@ func Lock(ctx context.Context, dir string) (done func(), err error) {
 // spare is the part of a file system that stays free beside a backup and its trial. An etcd whose disk is full accepts no writes.
 const spare = 0.1
 
-// CheckRoom fails if a backup of a database, and the etcd that is made of it to try it, do not fit into a directory's file system.
-func CheckRoom(dir string, size int64) error {
+// RoomForTrial is how many bytes the backup of a database of a size, and the etcd that is made of it to try it, need for a moment: the copy of the
+// database or the entries, the database that is made of them twice, the backup, and two segments of etcd's log.
+func RoomForTrial(size int64) int64 { return 4*size + 128<<20 }
+
+// CheckRoom fails if a number of bytes does not fit into a directory's file system.
+func CheckRoom(dir string, need int64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return fmt.Errorf("reading how much room there is in %s: %w", dir, err)
 	}
-	// The copy of the database or the entries, the database that is made of them twice, the backup, and two segments of etcd's log.
-	need := 4*size + 128<<20
 	if free := int64(fs.Bavail)*fs.Bsize - int64(spare*float64(fs.Blocks))*fs.Bsize; free < need {
-		return fmt.Errorf("a backup and its trial need %d MB in %s for a moment, and a tenth of the disk more stays free: make room for %d MB",
-			need>>20, dir, (need-free)>>20)
+		return fmt.Errorf("%d MB are needed in %s, and a tenth of the disk more stays free: make room for %d MB", need>>20, dir, (need-free)>>20)
 	}
 	return nil
 }
@@ -94,7 +100,7 @@ func removeLeft(path string) {
 		return
 	}
 	for _, f := range files {
-		if !strings.HasPrefix(f.Name(), "db") {
+		if !strings.HasPrefix(strings.TrimPrefix(f.Name(), "."), "db") { // unfinished files begin with a dot
 			return
 		}
 	}

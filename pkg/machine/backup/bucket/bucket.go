@@ -2,11 +2,11 @@
 // folder does not have yet are sent, each compressed and encrypted; an index lists the pieces of one backup. So each can be restored alone,
 // and one of a cluster in which little has changed costs little.
 //
-//	FOLDER/NODE/NAME.json       the index, written last
-//	FOLDER/NODE/pieces/ab/abcd… the pieces of all backups of that server
+//	FOLDER/CLUSTER/NODE/NAME.json       the index, written last; CLUSTER begins the hash of the CA's key
+//	FOLDER/CLUSTER/NODE/pieces/ab/abcd… the pieces of all backups of that server
 //
-// The names of pieces are hashes with a key, and the index has no names of the cluster but that of the node: who can read the bucket learns sizes and times. Only
-// one process may change a server's folder at a time.
+// The names of pieces are hashes with a key: who can read the bucket learns what backup.Summary has, and sizes. Only one process may change a
+// server's folder at a time.
 package bucket
 
 import (
@@ -42,8 +42,11 @@ const retries = 4
 
 // Open returns the bucket of a configuration. It does not connect.
 func Open(s config.S3) (*Bucket, error) {
-	if s.Bucket == "" {
+	switch {
+	case s.Bucket == "":
 		return nil, errors.New("the name of the bucket is not given: add --etcd-s3-bucket")
+	case (s.AccessKey == "") != (s.SecretKey == ""):
+		return nil, errors.New("--etcd-s3-access-key and --etcd-s3-secret-key are given together or not at all")
 	}
 	transport, err := minio.DefaultTransport(!s.Insecure)
 	if err != nil {
@@ -55,7 +58,7 @@ func Open(s config.S3) (*Bucket, error) {
 	if s.Proxy != "" {
 		proxy, err := url.Parse(s.Proxy)
 		if err != nil || proxy.Host == "" {
-			return nil, fmt.Errorf("--etcd-s3-proxy: %q is not a URL such as http://HOST:PORT", s.Proxy)
+			return nil, errors.New("--etcd-s3-proxy is not a URL such as http://HOST:PORT") // it may have a password
 		}
 		transport.Proxy = http.ProxyURL(proxy)
 	}

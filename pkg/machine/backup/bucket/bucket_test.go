@@ -3,6 +3,7 @@ package bucket
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -52,10 +53,11 @@ func mustOpen(t *testing.T, s config.S3) *Bucket {
 var (
 	testKey  = PieceKey{1, 2, 3}
 	testKeys = backup.Keys{Password: "token"}
+	server   = backup.Series{Name: "nightly", Node: "server-1", Cluster: strings.Repeat("0123456789abcdef", 4)}
 )
 
 func summary(name string, age time.Duration) backup.Summary {
-	return backup.Summary{Name: name, Node: "server-1", Created: time.Now().UTC().Add(-age), Revision: 7}
+	return backup.Summary{Name: name, Node: server.Node, Cluster: server.Cluster, Created: time.Now().UTC().Add(-age), Revision: 7}
 }
 
 // records is a content like that of a cluster: many entries in an order.
@@ -89,7 +91,7 @@ func TestCopies(t *testing.T) {
 	if sent["second"].New > 5 || sent["second"].Pieces < 50 || sent["second"].Bytes > sent["first"].Bytes/10 {
 		t.Error("the second copy cost too much")
 	}
-	all, err := b.List(t.Context(), "")
+	all, err := b.ListAll(t.Context())
 	if err != nil || len(all) != 2 || all[0].Name != "first" || all[1].Name != "second" || all[1].Revision != 7 {
 		t.Fatalf("%+v, %v", all, err)
 	}
@@ -107,7 +109,13 @@ func TestCopies(t *testing.T) {
 	}
 	forged := all[0]
 	forged.Key = testKey[:]
-	forged.Proof = forged.proof(testKey)
+	object, err := forged.encode(testKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if forged, err = decode(object); err != nil {
+		t.Fatal(err)
+	}
 	if err := b.Get(t.Context(), forged, testKeys, io.Discard); err == nil || !strings.Contains(err.Error(), "is not encrypted") {
 		t.Errorf("a copy that anyone can have written: %v", err)
 	}
@@ -119,14 +127,14 @@ func TestCopies(t *testing.T) {
 	}
 
 	before := len(s.Files())
-	if err := b.Delete(t.Context(), "server-1", all[:1]); err != nil {
+	if err := b.Delete(t.Context(), server, all[:1]); err != nil {
 		t.Fatal(err)
 	}
 	if gone := before - len(s.Files()); gone < 2 || gone > 6 {
 		t.Errorf("%d objects are gone with the first copy", gone)
 	}
 	check(all[1])
-	if err := b.Delete(t.Context(), "server-1", all[1:]); err != nil || len(s.Files()) != 0 {
+	if err := b.Delete(t.Context(), server, all[1:]); err != nil || len(s.Files()) != 0 {
 		t.Errorf("%d objects are left without any copy, %v", len(s.Files()), err)
 	}
 }
@@ -144,7 +152,7 @@ func TestDamagedCopies(t *testing.T) {
 		names = append(names, path)
 	}
 	try := func() error {
-		all, err := b.List(t.Context(), "server-1")
+		all, err := b.List(t.Context(), server)
 		if err != nil || len(all) == 0 {
 			return errors.Join(err, errors.New("there is none"))
 		}
@@ -278,14 +286,14 @@ func TestServerGoes(t *testing.T) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 			tt.mend(s)
-			if all, err := b.List(ctx, ""); err != nil || len(all) > 0 {
+			if all, err := b.ListAll(ctx); err != nil || len(all) > 0 {
 				t.Errorf("half a copy is listed: %v, %v", all, err)
 			}
 			sent, err := b.Put(ctx, summary("one", 0), testKey, testKeys, bytes.NewReader(data))
 			if err != nil || sent.New > 3*sent.Pieces/4 {
 				t.Errorf("%+v, %v", sent, err)
 			}
-			all, err := b.List(ctx, "")
+			all, err := b.ListAll(ctx)
 			if err != nil || len(all) != 1 {
 				t.Fatalf("%v, %v", all, err)
 			}
@@ -327,4 +335,60 @@ func (s *stopping) Read(b []byte) (int, error) {
 		s.stop = nil
 	}
 	return n, err
+}
+
+// TestIndexes: an index says of itself only where it is, and one that a later version has written with more in it is still the same.
+func TestIndexes(t *testing.T) {
+	s := buckets.Start(t, nil, listen(t), nil)
+	b := mustOpen(t, settings(s))
+	if _, err := b.Put(t.Context(), summary("one", 0), testKey, testKeys, bytes.NewReader(records(10))); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(s.Dir, "edge", server.Cluster[:clusterLength], server.Node)
+	whole, err := os.ReadFile(filepath.Join(dir, "one.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(file string, object []byte) ([]Index, error) {
+		if err := os.WriteFile(filepath.Join(dir, file), object, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(filepath.Join(dir, file))
+		return b.List(t.Context(), server)
+	}
+	for name, object := range map[string]string{
+		"of another name":   string(whole),
+		"of another server": strings.Replace(string(whole), `"node":"server-1"`, `"node":"server-2"`, 1),
+		"with a path":       strings.Replace(string(whole), `"node":"server-1"`, `"node":"../server-1"`, 1),
+		"of no format":      strings.Replace(string(whole), `"format":1`, `"format":2`, 1),
+		"no index":          "{}",
+	} {
+		if all, err := try("two.json", []byte(object)); err == nil || len(all) != 1 || !strings.Contains(err.Error(), "two.json") {
+			t.Errorf("%s: %v, %v", name, all, err)
+		}
+	}
+	x, err := decode(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := append(bytes.TrimSuffix(bytes.Clone(x.file.Index), []byte("}")), `,"new":"thing"}`...)
+	later, err := json.Marshal(indexFile{more, proof(testKey, more)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := try("one.json", later)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	if err := b.Get(t.Context(), all[0], testKeys, io.Discard); err != nil {
+		t.Errorf("one of a later version: %v", err)
+	}
+	mine := bytes.Replace(x.file.Index, []byte(`"revision":7`), []byte(`"revision":8`), 1)
+	forged, err := json.Marshal(indexFile{mine, x.file.Proof})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := try("one.json", forged); err != nil || len(all) != 1 || b.Get(t.Context(), all[0], testKeys, io.Discard) == nil {
+		t.Errorf("a changed index was taken for what was written: %v, %v", all, err)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -25,24 +26,59 @@ type Index struct {
 	Key []byte `json:"key"`
 	// Pieces are their names, one after the other.
 	Pieces []byte `json:"pieces"`
-	// Proof is made with the key of the pieces of all that stands above.
-	Proof []byte `json:"proof,omitempty"`
 
+	file indexFile
 	path string
+}
+
+// indexFile is the object of an index. The proof is made of the bytes of the index with the key of the pieces, so that versions of coracle may differ in
+// what an index has.
+type indexFile struct {
+	Index json.RawMessage `json:"index"`
+	Proof []byte          `json:"proof"`
 }
 
 const (
 	format     = 1
 	suffix     = ".json"
 	piecesDir  = "pieces"
-	indexLimit = 256 << 20 // of memory: a backup of 8 GB has an index of 2 MB
+	indexLimit = 16 << 20 // a backup of 8 GB has an index of 2 MB
 )
 
-func (x Index) proof(key PieceKey) []byte {
-	x.Proof = nil
-	text, _ := json.Marshal(x) // a struct of plain fields
-	return sum(key.derive("index"), text)
+// About is for backup.Surplus.
+func (x Index) About() backup.Summary { return x.Summary }
+
+// encode returns the object of an index.
+func (x Index) encode(key PieceKey) ([]byte, error) {
+	text, err := json.Marshal(x)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(indexFile{text, proof(key, text)})
 }
+
+func proof(key PieceKey, index []byte) []byte { return sum(key.derive("index"), index) }
+
+// decode reads the object of an index.
+func decode(object []byte) (x Index, err error) {
+	if err := json.Unmarshal(object, &x.file); err != nil {
+		return x, err
+	}
+	if err := json.Unmarshal(x.file.Index, &x); err != nil {
+		return x, err
+	}
+	if x.Format != format || len(x.Pieces)%idSize != 0 {
+		return x, errors.New("a later version of coracle has written it")
+	}
+	for _, name := range []string{x.Name, x.Node, x.Cluster} { // they become parts of paths, and are shown to people
+		if !nameLike.MatchString(name) {
+			return x, fmt.Errorf("it has the name %q", name)
+		}
+	}
+	return x, nil
+}
+
+var nameLike = regexp.MustCompile(`^[0-9A-Za-z][-.0-9A-Za-z_]{0,252}$`)
 
 func (x Index) ids() (all []id) {
 	for part := range slices.Chunk(x.Pieces, idSize) {
@@ -51,31 +87,57 @@ func (x Index) ids() (all []id) {
 	return all
 }
 
-func (b *Bucket) dir(node string) string { return path.Join(b.folder, node) + "/" }
-
-func (b *Bucket) piece(node string, i id) string {
-	return b.dir(node) + path.Join(piecesDir, i.String()[:2], i.String())
+// dir is the folder of a server in a cluster.
+func (b *Bucket) dir(cluster, node string) string {
+	return path.Join(b.folder, cluster[:min(len(cluster), clusterLength)], node) + "/"
 }
 
-// List returns all backups in the folder, those of one server if node is not "", in the order of their times. What cannot be read is an error besides.
-func (b *Bucket) List(ctx context.Context, node string) (found []Index, err error) {
-	var paths, dirs []string
-	top := ""
+// clusterLength is how much of the hash of a cluster's CA is in paths.
+const clusterLength = 12
+
+func (b *Bucket) piece(dir string, i id) string {
+	return dir + path.Join(piecesDir, i.String()[:2], i.String())
+}
+
+// Location says where a backup is, for people.
+func (b *Bucket) Location(x Index) string {
+	return "s3://" + path.Join(b.name, strings.TrimSuffix(x.path, suffix))
+}
+
+// List returns the backups of one server in the folder, in their order. What cannot be read is an error besides.
+func (b *Bucket) List(ctx context.Context, of backup.Series) ([]Index, error) {
+	return b.indexes(ctx, []string{b.dir(of.Cluster, of.Node)})
+}
+
+// ListAll returns the backups of all servers of all clusters in the folder, as List does.
+func (b *Bucket) ListAll(ctx context.Context) ([]Index, error) {
+	dirs := []string{""}
 	if b.folder != "" {
-		top = b.folder + "/"
+		dirs = []string{b.folder + "/"}
 	}
-	if node != "" {
-		dirs = []string{b.dir(node)}
-	} else if err := b.list(ctx, top, false, func(path string, _ int64) {
-		if strings.HasSuffix(path, "/") {
-			dirs = append(dirs, path)
+	for range 2 { // clusters, and their servers
+		var below []string
+		for _, dir := range dirs {
+			err := b.list(ctx, dir, false, func(path string, _ int64) {
+				if strings.HasSuffix(path, "/") {
+					below = append(below, path)
+				}
+			})
+			if err != nil {
+				return nil, err
+			}
 		}
-	}); err != nil {
-		return nil, err
+		dirs = below
 	}
+	return b.indexes(ctx, dirs)
+}
+
+// indexes reads the indexes in some folders.
+func (b *Bucket) indexes(ctx context.Context, dirs []string) (found []Index, err error) {
+	var paths []string
 	for _, dir := range dirs {
-		err := b.list(ctx, dir, false, func(path string, _ int64) {
-			if strings.HasSuffix(path, suffix) {
+		err := b.list(ctx, dir, false, func(path string, size int64) {
+			if strings.HasSuffix(path, suffix) && size < indexLimit {
 				paths = append(paths, path)
 			}
 		})
@@ -92,20 +154,20 @@ func (b *Bucket) List(ctx context.Context, node string) (found []Index, err erro
 		}
 		found = append(found, x)
 	}
-	slices.SortFunc(found, func(x, y Index) int { return x.Created.Compare(y.Created) })
+	slices.SortFunc(found, func(x, y Index) int { return x.Compare(y.Summary) })
 	return found, unread
 }
 
 func (b *Bucket) index(ctx context.Context, path string) (x Index, err error) {
-	text, err := b.get(ctx, path, indexLimit)
+	object, err := b.get(ctx, path, indexLimit)
 	if err != nil {
 		return x, err
 	}
-	if err := json.Unmarshal(text, &x); err != nil {
-		return x, fmt.Errorf("%s in the bucket %s is no index of a backup: %w", path, b.name, err)
+	if x, err = decode(object); err == nil && path != b.dir(x.Cluster, x.Node)+x.Name+suffix {
+		err = errors.New("it is another one's")
 	}
-	if x.Format != format || len(x.Pieces)%idSize != 0 {
-		return x, fmt.Errorf("%s in the bucket %s is no index of a backup, or of a later version of coracle", path, b.name)
+	if err != nil {
+		return x, fmt.Errorf("%s in the bucket %s is no index of a backup: %w", path, b.name, err)
 	}
 	x.path = path
 	return x, nil
@@ -140,7 +202,7 @@ func (x Index) key(keys backup.Keys) (k PieceKey, err error) {
 		return k, fmt.Errorf("the copy %s in the bucket has a key of %d bytes", x.Name, len(text))
 	}
 	k = PieceKey(text)
-	if !hmac.Equal(x.proof(k), x.Proof) {
+	if !hmac.Equal(proof(k, x.file.Index), x.file.Proof) {
 		return k, fmt.Errorf("the index of the copy %s in the bucket is not what was written", x.Name)
 	}
 	return k, nil

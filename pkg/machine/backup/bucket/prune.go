@@ -6,16 +6,18 @@ import (
 	"path"
 
 	"github.com/minio/minio-go/v7"
+
+	"github.com/coracle-dev/coracle/pkg/machine/backup"
 )
 
 // Delete removes backups of one server, and then the pieces that no other backup of that server has. After a crash the next call removes what was left.
-func (b *Bucket) Delete(ctx context.Context, node string, gone []Index) error {
+func (b *Bucket) Delete(ctx context.Context, of backup.Series, gone []Index) error {
 	for _, x := range gone {
 		if err := b.remove(ctx, x.path); err != nil {
 			return err
 		}
 	}
-	left, err := b.List(ctx, node)
+	left, err := b.List(ctx, of)
 	if err != nil {
 		return err // the pieces of a backup that cannot be read are not known
 	}
@@ -26,7 +28,7 @@ func (b *Bucket) Delete(ctx context.Context, node string, gone []Index) error {
 		}
 	}
 	var unused []string
-	err = b.list(ctx, b.dir(node)+piecesDir+"/", true, func(path string, _ int64) {
+	err = b.list(ctx, b.dir(of.Cluster, of.Node)+piecesDir+"/", true, func(path string, _ int64) {
 		if i, ok := parseID(path); ok && !used[i] {
 			unused = append(unused, path)
 		}

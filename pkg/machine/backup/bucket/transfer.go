@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/hkdf"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -60,7 +59,8 @@ func (b *Bucket) Put(ctx context.Context, about backup.Summary, key PieceKey, ke
 	if err != nil {
 		return sent, err
 	}
-	there, err := b.pieces(ctx, about.Node)
+	dir := b.dir(about.Cluster, about.Node)
+	there, err := b.pieces(ctx, dir)
 	if err != nil {
 		return sent, err
 	}
@@ -88,7 +88,7 @@ func (b *Bucket) Put(ctx context.Context, about backup.Summary, key PieceKey, ke
 		object := sealer.seal(i, piece.Data)
 		group.Go(func() error {
 			size.Add(int64(len(object)))
-			return b.put(sending, b.piece(about.Node, i), object)
+			return b.put(sending, b.piece(dir, i), object)
 		})
 		if sending.Err() != nil {
 			break
@@ -97,19 +97,18 @@ func (b *Bucket) Put(ctx context.Context, about backup.Summary, key PieceKey, ke
 	if err := group.Wait(); err != nil {
 		return sent, err
 	}
-	x.Proof = x.proof(key)
-	text, err := json.Marshal(x)
+	text, err := x.encode(key)
 	if err != nil {
 		return sent, err
 	}
 	sent.Bytes = size.Load() + int64(len(text))
-	return sent, b.put(ctx, b.dir(about.Node)+about.Name+suffix, text)
+	return sent, b.put(ctx, dir+about.Name+suffix, text)
 }
 
 // pieces lists the pieces in a server's folder. One that is not whole, as S3 has none, is not among them.
-func (b *Bucket) pieces(ctx context.Context, node string) (map[id]bool, error) {
+func (b *Bucket) pieces(ctx context.Context, dir string) (map[id]bool, error) {
 	found := map[id]bool{}
-	err := b.list(ctx, b.dir(node)+piecesDir+"/", true, func(path string, size int64) {
+	err := b.list(ctx, dir+piecesDir+"/", true, func(path string, size int64) {
 		if i, ok := parseID(path); ok && size > 0 {
 			found[i] = true
 		}
@@ -160,7 +159,7 @@ type result struct {
 }
 
 func (b *Bucket) getPiece(ctx context.Context, s *sealer, x Index, i id) result {
-	path := b.piece(x.Node, i)
+	path := b.piece(b.dir(x.Cluster, x.Node), i)
 	object, err := b.get(ctx, path, 2*largestPiece)
 	if err != nil {
 		if minio.ToErrorResponse(err).Code == "NoSuchKey" {

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/etcd/member"
+	"github.com/coracle-dev/coracle/pkg/machine/backup"
+)
+
+// compactions is how often the database is read again, if etcd forgot revisions between its copy and its hash.
+const compactions = 3
+
+// saveDatabase writes a snapshot of etcd's database, and returns what the running etcd has at its revision.
+func (s saving) saveDatabase(ctx context.Context, db string) (want member.Contents, err error) {
+	for range compactions {
+		d, err := member.Save(ctx, s.dirs.EtcdSocket(), db)
+		if err != nil {
+			return want, err
+		}
+		if want, err = member.ContentsAt(ctx, s.dirs.EtcdSocket(), d.Revision); err != nil {
+			return want, err
+		}
+		if want.Compacted == d.Compacted {
+			return want, nil
+		}
+		if err := os.Remove(db); err != nil {
+			return want, err
+		}
+	}
+	return want, errors.New("etcd forgets revisions faster than its data is copied: try again")
+}
+
+// trialTimeout bounds the trial. A database of 8 GB, the largest that etcd recommends, takes some minutes.
+const trialTimeout = 30 * time.Minute
+
+// try makes an etcd of the backup, starts it, and compares it with what the running one had.
+func try(ctx context.Context, file string, keys backup.Keys, temp string, want member.Contents) error {
+	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
+	defer cancel()
+	entries := filepath.Join(temp, "db.entries")
+	if err := backup.ExtractDatabase(file, keys, entries); err != nil {
+		return err
+	}
+	got, err := member.Try(ctx, entries, filepath.Join(temp, "db.etcd"), want.Revision)
+	if err != nil {
+		return err
+	}
+	if got != want {
+		return fmt.Errorf("an etcd that was made of it has %d objects with the hash %08x at revision %d, and the running one %d with %08x",
+			got.Objects, got.Hash, want.Revision, want.Objects, want.Hash)
+	}
+	return nil
+}
