@@ -225,18 +225,3 @@ func (s saving) write(ctx context.Context, keys backup.Keys) (made backup.Copy, 
 	made.Tried = time.Now().UTC()
 	return made, keys, nil
 }
-
-// place returns the path of the backup.
-func (s saving) place(now time.Time, keys backup.Keys) (string, error) {
-	if s.file != "" {
-		return s.file, nil
-	}
-	dir := s.settings.Dir
-	if _, err := os.Stat(dir); err != nil { // the default one is made by lock; a missing one may be a disk that is not mounted
-		return "", fmt.Errorf("the directory of --etcd-snapshot-dir: %w: make it, or mount it", err)
-	}
-	if err := s.series.RemoveLeft(dir); err != nil {
-		return "", err
-	}
-	return filepath.Join(dir, s.series.At(now)+keys.Suffix()), nil
-}

@@ -56,3 +56,18 @@ func try(ctx context.Context, file string, keys backup.Keys, temp string, want m
 	}
 	return nil
 }
+
+// place returns the path of the backup.
+func (s saving) place(now time.Time, keys backup.Keys) (string, error) {
+	if s.file != "" {
+		return s.file, nil
+	}
+	dir := s.settings.Dir
+	if _, err := os.Stat(dir); err != nil { // the default one is made by lock; a missing one may be a disk that is not mounted
+		return "", fmt.Errorf("the directory of --etcd-snapshot-dir: %w: make it, or mount it", err)
+	}
+	if err := s.series.RemoveLeft(dir); err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, s.series.At(now)+keys.Suffix()), nil
+}

@@ -85,7 +85,10 @@ func (f *front) snapshot(ctx context.Context) {
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	// What the server was started with is known, but for the secrets.
-	cmd.Env = slices.DeleteFunc(environment(f.cfg), func(e string) bool { return strings.HasPrefix(e, "CORACLE_ETCD_S") || strings.HasPrefix(e, "AWS_") })
+	cmd.Env = slices.DeleteFunc(environment(f.cfg), func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return config.IsVariable(name) || strings.HasPrefix(name, "AWS_")
+	})
 	cmd.Env = append(cmd.Env, "GOMAXPROCS=1", "CORACLE_CONFIG=/dev/null")
 	s3 := f.cfg.Snapshots.S3
 	for name, secret := range map[string]string{"ACCESS_KEY": s3.AccessKey, "SECRET_KEY": s3.SecretKey, "SESSION_TOKEN": s3.SessionToken, "PROXY": s3.Proxy} {

@@ -113,70 +113,6 @@ func (c Copy) Remove() error {
 	return nil
 }
 
-// Series is what the names of backups of one kind, that one server makes, have in common: NAME-NODE-, before the time.
-type Series struct{ Name, Node, Cluster string }
-
-const timeFormat = "20060102T150405Z"
-
-// At returns the name of the backup that is made at a time.
-func (s Series) At(t time.Time) string {
-	return s.Name + "-" + s.Node + "-" + t.UTC().Format(timeFormat)
-}
-
-// has reports whether a name is one of the series. Those of node-b are none of node's.
-func (s Series) has(name string) bool {
-	rest, ok := strings.CutPrefix(name, s.Name+"-"+s.Node+"-")
-	_, err := time.Parse(timeFormat, rest)
-	return ok && err == nil
-}
-
-// Has reports whether a backup is one of the series, made in this cluster.
-func (s Series) Has(b Summary) bool {
-	return s.has(b.Name) && b.Node == s.Node && b.Cluster == s.Cluster
-}
-
-// RemoveLeft removes what killed saves of the series have left in a directory, while Lock keeps others from saving: unfinished backups, and notes of
-// none.
-func (s Series) RemoveLeft(dir string) error {
-	entries, err := os.ReadDir(dir)
-	for _, e := range entries {
-		unfinished, hidden := strings.CutPrefix(e.Name(), ".") // as package atomicfile calls them, with a number at the end
-		name, _, packed := strings.Cut(unfinished, plainSuffix)
-		noted, isNote := strings.CutSuffix(e.Name(), noteSuffix)
-		_, missing := os.Lstat(filepath.Join(dir, noted))
-		if s.has(name) && packed && (hidden || isNote && errors.Is(missing, fs.ErrNotExist)) {
-			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
-		}
-	}
-	return err
-}
-
-// Surplus returns those backups of the series that are not worth keeping, the oldest first: tried ones beyond the newest keep, of which 0 keeps all, and
-// such as failed or were never tried if a later one is good.
-func Surplus[B any](s Series, all []B, about func(B) Summary, keep int) (surplus []B) {
-	good := 0
-	for _, b := range slices.Backward(all) {
-		one := about(b)
-		switch {
-		case !s.Has(one):
-			continue
-		case !one.Tried.IsZero():
-			good++
-			if keep == 0 || good <= keep {
-				continue
-			}
-		case good == 0:
-			continue
-		}
-		surplus = append(surplus, b)
-	}
-	slices.Reverse(surplus)
-	return surplus
-}
-
-// About is for Surplus.
-func (c Copy) About() Summary { return c.Summary }
-
 // Content returns the archive in a backup, not compressed.
 func Content(path string, keys Keys) (io.ReadCloser, error) {
 	a, err := open(path, keys)
@@ -226,46 +162,4 @@ func ExtractDatabase(path string, keys Keys, to string) error {
 		err = fmt.Errorf("%s has no data of etcd", path)
 	}
 	return err
-}
-
-// Attempt is the last time that this machine tried to make a backup.
-type Attempt struct {
-	Time  time.Time `json:"time"`            // zero if it has not ended
-	Error string    `json:"error,omitempty"` // "" if all is well
-	Copy  Copy      `json:"copy,omitzero"`
-	File  string    `json:"file,omitempty"` // of the copy
-	// Begun is when another one began that has not ended, or was killed.
-	Begun time.Time `json:"begun,omitzero"`
-}
-
-// Note writes the attempt into a file, in place of the one before.
-func (a Attempt) Note(file string) error {
-	text, err := json.MarshalIndent(a, "", "  ")
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(file, append(text, '\n'), 0o600)
-}
-
-// LastAttempt returns the attempt in a file, nil if there was none or its note cannot be read.
-func LastAttempt(file string) *Attempt {
-	var a Attempt
-	text, err := os.ReadFile(file)
-	if err != nil || json.Unmarshal(text, &a) != nil {
-		return nil
-	}
-	return &a
-}
-
-// Text describes the attempt to people.
-func (a Attempt) Text() string {
-	switch {
-	case a.Error != "":
-		return "FAILED: " + a.Error
-	case a.File == "":
-		return "the first one is being made, or was killed"
-	case a.Copy.Bucket != "":
-		return a.File + ", and in " + a.Copy.Bucket
-	}
-	return a.File
 }
