@@ -61,6 +61,7 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 		Issuer:     "https://kubernetes.default.svc." + cfg.Network.Domain,
 		Files:      apiserverFiles(dirs),
 		AuditLog:   dirs.AuditLog(),
+		InMemory:   cfg.Ephemeral.On,
 		Encryption: encryptionFile,
 		Extension:  joins.extension(),
 		Egress:     joins.egress(cfg),

@@ -34,8 +34,19 @@ type Security struct {
 	Profile Profile `json:"profile"`
 	// Hardened is true in clusters that began with its defaults; see Strict.
 	Hardened bool `json:"hardened"`
-	// PodSecurity is the level that namespaces without a label of their own enforce.
-	PodSecurity PodLevel `json:"podSecurity"`
+	// PodSecurity is the level that was given for namespaces without a label of their own, "" for none; see PodLevel.
+	PodSecurity PodLevel `json:"podSecurity,omitempty"`
+}
+
+// PodLevel returns the level that namespaces without a label of their own enforce.
+func (s Security) PodLevel() PodLevel {
+	switch {
+	case s.PodSecurity != "":
+		return s.PodSecurity
+	case s.CIS():
+		return PodRestricted
+	}
+	return PodPrivileged
 }
 
 // Strict reports whether the defaults of new clusters are in force.
@@ -72,15 +83,9 @@ const HardenedKey = "hardened"
 
 func (d *decoder) security(r raw) Security {
 	s := Security{Profile: Profile(d.one(r["profile"])), Hardened: isTrue(r[HardenedKey].one().text)}
-	level := r["pod-security"]
-	switch {
-	case len(level.items) > 0:
-	case s.CIS():
-		level.derive(string(PodRestricted))
-	default:
-		level.derive(string(PodPrivileged))
+	if level := r["pod-security"]; len(level.items) > 0 { // what follows from the profile is not kept: that may change
+		s.PodSecurity = PodLevel(d.one(level))
 	}
-	s.PodSecurity = PodLevel(d.one(level))
 	return s
 }
 

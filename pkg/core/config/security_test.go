@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -62,10 +63,10 @@ func TestProfile(t *testing.T) {
 		flags []string
 		want  Security
 	}{
-		{nil, Security{Profile: ProfileStandard, Hardened: true, PodSecurity: PodPrivileged}},
-		{[]string{"--profile=cis"}, Security{Profile: ProfileCIS, Hardened: true, PodSecurity: PodRestricted}},
+		{nil, Security{Profile: ProfileStandard, Hardened: true}},
+		{[]string{"--profile=cis"}, Security{Profile: ProfileCIS, Hardened: true}},
 		{[]string{"--profile=cis", "--pod-security=baseline"}, Security{Profile: ProfileCIS, Hardened: true, PodSecurity: PodBaseline}},
-		{[]string{"--profile=cis", "--hardened=false"}, Security{Profile: ProfileCIS, PodSecurity: PodRestricted}},
+		{[]string{"--profile=cis", "--hardened=false"}, Security{Profile: ProfileCIS}},
 	} {
 		cfg, shared := firstServer(t, one.flags...)
 		if cfg.Security != one.want {
@@ -73,6 +74,13 @@ func TestProfile(t *testing.T) {
 		}
 		if cfg.Security.CIS() && !cfg.Security.Strict() {
 			t.Errorf("%v: not strict", one.flags)
+		}
+		// All servers are started again with another profile: the level follows, unless it was given.
+		for profile, level := range map[string]PodLevel{"cis": PodRestricted, "standard": PodPrivileged} {
+			again, _, err := resolve(Server, []string{"--profile=" + profile}, nil, edge(), &Known{Joined: true, Settings: shared})
+			if want := cmp.Or(one.want.PodSecurity, level); err != nil || again.Security.PodLevel() != want {
+				t.Errorf("%v, then --profile=%s: %s, want %s, %v", one.flags, profile, again.Security.PodLevel(), want, err)
+			}
 		}
 		agent, _, err := resolve(Agent, []string{"--server=10.0.0.1"}, nil, edge(), &Known{Joined: true, Settings: shared.ForAgents()})
 		if err != nil || agent.Security.Profile != one.want.Profile || agent.Security.Hardened != one.want.Hardened {

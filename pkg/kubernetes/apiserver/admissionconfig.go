@@ -5,11 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // cisPlugins are the admission plugins of the CIS profile, beside those that are on in any case.
@@ -36,8 +38,20 @@ func (a APIServer) admissionFile() string {
 	if len(a.pluginSettings()) > 0 {
 		return a.Files.Admission
 	}
+	return a.userAdmission()
+}
+
+// userAdmission is the user's configuration of admission plugins, "" for none.
+func (a APIServer) userAdmission() string {
+	for _, flag := range kube.Flags(nil).Override(a.Args) {
+		if flag[0] == admissionFlag {
+			return flag[1]
+		}
+	}
 	return a.API.AdmissionConfig
 }
+
+const admissionFlag = "admission-control-config-file"
 
 type pluginSetting struct {
 	Name          string `json:"name"`
@@ -47,7 +61,7 @@ type pluginSetting struct {
 
 // pluginSettings returns coracle's settings of admission plugins.
 func (a APIServer) pluginSettings() (all []pluginSetting) {
-	level := a.Security.PodSecurity
+	level := a.Security.PodLevel()
 	if a.Security.Strict() || level == config.PodBaseline || level == config.PodRestricted {
 		all = append(all, pluginSetting{Name: "PodSecurity", Configuration: podSecurity(level)})
 	}
@@ -71,9 +85,6 @@ func podSecurity(enforce config.PodLevel) map[string]any {
 	if warn != config.PodRestricted {
 		warn = config.PodBaseline
 	}
-	if enforce == "" {
-		enforce = config.PodPrivileged
-	}
 	return map[string]any{
 		"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
 		"defaults": map[string]any{
@@ -90,16 +101,17 @@ func (a APIServer) writeAdmission() error {
 		return nil
 	}
 	var theirs struct {
-		Plugins []pluginSetting `json:"plugins"`
+		APIVersion string          `json:"apiVersion"`
+		Kind       string          `json:"kind"`
+		Plugins    []pluginSetting `json:"plugins"`
 	}
-	if file := a.API.AdmissionConfig; file != "" {
+	if file := a.userAdmission(); file != "" {
 		data, err := os.ReadFile(file)
 		if err == nil {
-			err = yaml.UnmarshalStrict(data, &struct {
-				APIVersion string           `json:"apiVersion"`
-				Kind       string           `json:"kind"`
-				Plugins    *[]pluginSetting `json:"plugins"`
-			}{Plugins: &theirs.Plugins})
+			err = yaml.Unmarshal(data, &theirs)
+		}
+		if err == nil && (theirs.Kind != "AdmissionConfiguration" || !strings.HasPrefix(theirs.APIVersion, "apiserver.config.k8s.io/")) {
+			err = fmt.Errorf("it is of kind %q in %q, and not AdmissionConfiguration in apiserver.config.k8s.io/v1", theirs.Kind, theirs.APIVersion)
 		}
 		if err != nil {
 			return fmt.Errorf("reading the settings of admission plugins %s: %w", file, err)

@@ -38,13 +38,19 @@ func TestAdmissionConfig(t *testing.T) {
 			a, dir := plain(), t.TempDir()
 			a.Security, a.Files.Admission = one.security, filepath.Join(dir, "generated.yaml")
 			if one.theirs != "" {
-				a.API.AdmissionConfig = filepath.Join(dir, "theirs", "admission.yaml")
-				write(t, a.API.AdmissionConfig, "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"+one.theirs)
+				theirs := filepath.Join(dir, "theirs", "admission.yaml")
+				if a.API.AdmissionConfig = theirs; one.levels != nil { // the way of upstream's own flag
+					a.API.AdmissionConfig, a.Args = "", []string{"admission-control-config-file=" + theirs}
+				}
+				write(t, theirs, "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"+one.theirs)
 				write(t, filepath.Join(dir, "theirs", "images.yaml"), "imagePolicy: {}\n")
 				write(t, filepath.Join(dir, "theirs", "levels.yaml"), "apiVersion: pod-security.admission.config.k8s.io/v1\nkind: PodSecurityConfiguration\ndefaults: {enforce: baseline}\n")
 			}
 			if err := a.writeAdmission(); err != nil {
 				t.Fatal(err)
+			}
+			if flags := a.flags(); one.levels != nil && !slices.Contains(flags, [2]string{"admission-control-config-file", a.Files.Admission}) {
+				t.Errorf("the flags are %v", flags)
 			}
 			if one.levels == nil {
 				if a.admissionFile() != a.API.AdmissionConfig {
@@ -92,9 +98,11 @@ func TestAdmissionConfig(t *testing.T) {
 func TestBrokenAdmissionConfig(t *testing.T) {
 	a := plain()
 	a.Security.Hardened, a.API.AdmissionConfig = true, filepath.Join(t.TempDir(), "mine.yaml")
-	write(t, a.API.AdmissionConfig, "plugins: [{name: A, pth: b}]\n")
-	if err := a.writeAdmission(); err == nil || !strings.Contains(err.Error(), a.API.AdmissionConfig) || !strings.Contains(err.Error(), "pth") {
-		t.Error(err)
+	for text, want := range map[string]string{"plugins: [": "yaml", "kind: Pod\napiVersion: v1\n": `of kind "Pod" in "v1"`, "": "of kind"} {
+		write(t, a.API.AdmissionConfig, text)
+		if err := a.writeAdmission(); err == nil || !strings.Contains(err.Error(), a.API.AdmissionConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }
 

@@ -43,6 +43,7 @@ type APIServer struct {
 	Groups     []Group           // API groups of coracle
 	Admission  []addon.Admission // plugins of coracle, which are on by default
 	Gates      string            // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
+	InMemory   bool              // the data directory, with the audit log, is in memory
 	Args       []string          // pass-through flags, "name=value"
 }
 

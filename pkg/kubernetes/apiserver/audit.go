@@ -17,13 +17,13 @@ import (
 var auditPolicy []byte
 
 // auditFlags returns the flags of the audit log. It takes usually up to 200 MB: former files are compressed to less than a tenth, and only what
-// cannot be compressed would fill 1.1 GB. These are the sizes of the CIS benchmark; clusters of before them have logs of 100 MB at most.
+// cannot be compressed would fill 1.1 GB. These are the sizes of the CIS benchmark; clusters that began before them, and those in memory, have logs of 100 MB at most.
 func (a APIServer) auditFlags() [][2]string {
 	if !a.API.Audit {
 		return nil
 	}
 	f := [][2]string{{"audit-policy-file", cmp.Or(a.API.AuditPolicy, a.Files.AuditPolicy)}, {"audit-log-path", a.AuditLog}}
-	if a.Security.Strict() {
+	if a.Security.Strict() && !a.InMemory {
 		return append(f, [][2]string{{"audit-log-compress", "true"}, {"audit-log-maxage", "90"}, {"audit-log-maxbackup", "10"}, {"audit-log-maxsize", "100"}}...)
 	}
 	if a.API.AuditPolicy != "" { // the user chooses what is in it, and has space for it

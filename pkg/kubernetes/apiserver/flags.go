@@ -86,6 +86,9 @@ func (a APIServer) flags() kube.Flags {
 	}
 	f = append(f, a.auditFlags()...)
 	f = f.Override(a.Args)
+	if len(a.pluginSettings()) > 0 { // it has the user's in it
+		f = f.Override([]string{admissionFlag + "=" + a.admissionFile()})
+	}
 	if a.Gates != "" {
 		f = f.Override([]string{a.Gates})
 	}
