@@ -18,11 +18,11 @@ import (
 func certificateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "certificate",
-		Long: `Look at the certificates of this machine. It needs root.
+		Long: `Look after the certificates of this machine. It needs root.
 
 They are renewed by themselves when two thirds of their validity have passed, while everything runs.`,
 	}
-	return command.Group(c, certificateCheckCommand())
+	return command.Group(c, certificateCheckCommand(), certificateRotateCommand())
 }
 
 // checkedCertificate is what the command check prints of a certificate.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/certificates"
@@ -58,7 +56,7 @@ func (c credentials) add(g *lifecycle.Group, cfg config.Config, gate *kube.APIGa
 // admitted asks the servers whether this machine is still a node of the cluster, and returns the refusal if the node was
 // removed or another machine has its name. Without this check the kubelet would create the Node again.
 func admitted(ctx context.Context, cfg config.Config) error {
-	client, err := apiAsNode(cfg)
+	client, err := join.AsNode(cfg)
 	if err != nil {
 		return err
 	}
@@ -84,19 +82,9 @@ func expired(cfg config.Config) bool {
 	return err == nil && time.Now().After(expires)
 }
 
-// apiAsNode returns a client that calls the servers through the balancer with the node's certificate.
-func apiAsNode(cfg config.Config) (join.Client, error) {
-	ca, err := os.ReadFile(cfg.Dirs.NodeCA())
-	if err != nil {
-		return join.Client{}, fmt.Errorf("reading the cluster's CA certificate: %w", err)
-	}
-	cert, key := pki.NodeFiles(cfg.Dirs)
-	return join.Client{Server: "https://" + cfg.Node.Balancer().String(), CA: ca, CertFile: cert, KeyFile: key}, nil
-}
-
 // renew requests the node's next certificate from the servers.
 func renew(ctx context.Context, cfg config.Config) error {
-	client, err := apiAsNode(cfg)
+	client, err := join.AsNode(cfg)
 	if err != nil {
 		return err
 	}

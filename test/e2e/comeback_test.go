@@ -120,6 +120,7 @@ func TestComeBack(t *testing.T) {
 	t.Run("tokens are hidden", func(t *testing.T) { testTokensAreHidden(t, c.For(t)) })
 	t.Run("a stolen node", func(t *testing.T) { testStolenNode(t, c.For(t)) })
 	t.Run("another address while it runs", func(t *testing.T) { testRunningAgentMoves(t, c.For(t)) })
+	t.Run("certificates are issued again", func(t *testing.T) { testRotate(t, c.For(t)) })
 	t.Run("come back", func(t *testing.T) { testComeBack(t, c) })
 	t.Run("replace a node", func(t *testing.T) { testReplaceNode(t, c) })
 }

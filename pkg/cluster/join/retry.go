@@ -3,6 +3,8 @@ package join
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -125,6 +127,16 @@ func askOne(ctx context.Context, c Client) (cluster Cluster, err error) {
 			return cluster, last
 		}
 	}
+}
+
+// AsNode returns a client that calls the servers through this machine's balancer with the node's certificate.
+func AsNode(cfg config.Config) (Client, error) {
+	ca, err := os.ReadFile(cfg.Dirs.NodeCA())
+	if err != nil {
+		return Client{}, fmt.Errorf("reading the cluster's CA certificate: %w", err)
+	}
+	cert, key := pki.NodeFiles(cfg.Dirs)
+	return Client{Server: "https://" + cfg.Node.Balancer().String(), CA: ca, CertFile: cert, KeyFile: key}, nil
 }
 
 // Renew requests a new certificate for the node's key, authenticated with the present one, and replaces the present one. Servers accept one that has

@@ -67,3 +67,12 @@ func ServesAs(d paths.Dirs, host string) error {
 	}
 	return nil
 }
+
+// Leaf returns a certificate of this machine by its name in the table, in DER form.
+func Leaf(d paths.Dirs, name string) ([]byte, error) {
+	cert, err := readCert(leafNamed(name).certFile(d))
+	if err != nil {
+		return nil, err
+	}
+	return cert.Raw, nil
+}

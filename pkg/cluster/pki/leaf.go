@@ -24,6 +24,7 @@ type desired struct {
 	CN   string
 	SANs sans
 	Life time.Duration // 0 means leafLife
+	Anew bool          // issue it even if it is not due
 }
 
 func (l leaf) desired(cfg config.Config) desired {
@@ -46,7 +47,7 @@ func ensureLeaf(d paths.Dirs, want desired, ca *pair, now time.Time) (cert *x509
 	}
 	if err == nil {
 		cert, err = readCert(want.certFile(d))
-		if err == nil && want.mismatch(cert, key, ca, now) == nil && want.chained(d) {
+		if err == nil && !want.Anew && want.mismatch(cert, key, ca, now) == nil && want.chained(d) {
 			return cert, false, nil
 		}
 		if err != nil && !absent(err) {

@@ -57,7 +57,7 @@ func groups(core []*cobra.Command, help *cobra.Command) []group {
 			other("token", "Make and manage tokens with which machines join the cluster"),
 			other("node", "Drain nodes, and remove them from the cluster"),
 			other("etcd", "Show and look after the etcd that keeps the cluster's data"),
-			other("certificate", "Show until when certificates are valid"),
+			other("certificate", "Look after certificates"),
 			other("secrets-encrypt", "Show and change how Secrets are encrypted in the cluster's datastore"),
 			other("cluster", "Rescue the cluster when most servers are lost"),
 		}},

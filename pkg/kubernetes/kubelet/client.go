@@ -29,8 +29,8 @@ import (
 
 // clients makes the kubelet's API clients as upstream's command does, with four differences: requests wait until the API server serves
 // this node, rotation begins with the certificate that was issued before the first start, a restarted kubelet's first report of the
-// Node's status waits for its CSINode, and what a new pod needs is asked for again. unknownKey is called if the API server does not know the key of the certificate.
-func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, deps *kubelet.Dependencies, unknownKey func()) error {
+// Node's status waits for its CSINode, and what a new pod needs is asked for again. end gets an error if the kubelet must start again because of its certificate.
+func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, deps *kubelet.Dependencies, end chan<- error) error {
 	config, err := k.access()
 	if err != nil {
 		return err
@@ -40,10 +40,10 @@ func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, dep
 	config.Wrap(newCSINode().reports)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return early{next} })
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return gate{next, k.APIReady, k.UnknownKey, unknownKey}
+		return gate{next, k.APIReady, k.UnknownKey, func() { k.forgetCertificate(end) }}
 	})
 	if server.RotateCertificates {
-		if config, err = k.rotating(ctx, config, server); err != nil {
+		if config, err = k.rotating(ctx, config, server, end); err != nil {
 			return err
 		}
 	} else {
@@ -72,7 +72,7 @@ func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, dep
 
 // rotating returns a client configuration with a certificate that is requested from the cluster if there is none, and renewed while the
 // kubelet runs.
-func (k Kubelet) rotating(ctx context.Context, config *restclient.Config, server *options.KubeletServer) (*restclient.Config, error) {
+func (k Kubelet) rotating(ctx context.Context, config *restclient.Config, server *options.KubeletServer, end chan<- error) (*restclient.Config, error) {
 	first, own := restclient.CopyConfig(config), config
 	if k.BootstrapKubeconfig != "" { // the only files are those of the certificate manager
 		own = restclient.AnonymousClientConfig(config)
@@ -100,6 +100,7 @@ func (k Kubelet) rotating(ctx context.Context, config *restclient.Config, server
 		if k.awaitCertificate(ctx, manager.Current) == nil {
 			close(has)
 			k.Identity.known()
+			k.awaitReplaced(ctx, manager.Current, end)
 		}
 	}()
 	return config, nil

@@ -92,8 +92,8 @@ func (k Kubelet) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return fmt.Errorf("making its dependencies: %w", err)
 	}
-	result := make(chan error, 2)
-	if err := k.clients(ctx, server, deps, func() { k.forgetCertificate(result) }); err != nil {
+	result := make(chan error, 3)
+	if err := k.clients(ctx, server, deps, result); err != nil {
 		return err
 	}
 	go k.trimLastWords(ctx)
