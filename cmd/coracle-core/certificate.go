@@ -22,7 +22,7 @@ func certificateCommand() *cobra.Command {
 
 They are renewed by themselves when two thirds of their validity have passed, while everything runs.`,
 	}
-	return command.Group(c, certificateCheckCommand(), certificateRotateCommand())
+	return command.Group(c, certificateCheckCommand(), certificateRotateCommand(), certificateRotateCACommand())
 }
 
 // checkedCertificate is what the command check prints of a certificate.

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/etcd/encryption"
 	"github.com/coracle-dev/coracle/pkg/etcd/member"
 	"github.com/coracle-dev/coracle/pkg/etcd/members"
@@ -49,6 +50,7 @@ repeated.`,
 type encryptedSecrets struct {
 	encryption.Store
 	node    string
+	dirs    paths.Dirs
 	members *members.Members // nil for an external datastore
 }
 
@@ -57,18 +59,24 @@ func (e *encryptedSecrets) Close() error { return e.Client.Close() }
 
 // encryption returns access to the encryption keys.
 func (i installation) encryption() (*encryptedSecrets, error) {
+	if encryption.OfUser(i.config) {
+		return nil, errors.New("--encryption-provider-config, or a flag of kube-apiserver, says how or where this cluster keeps Secrets: change the file that it names, which servers read again by themselves")
+	}
+	return i.records()
+}
+
+// records returns access to what servers keep sealed in the datastore.
+func (i installation) records() (*encryptedSecrets, error) {
 	external := i.config.Datastore.External()
 	switch {
 	case os.Geteuid() != 0:
 		return nil, errors.New("only root may see the cluster's keys: use sudo")
 	case i.config.Role == config.Agent:
 		return nil, errors.New("this machine is an agent, and has none of the cluster's keys: run this on a server")
-	case encryption.OfUser(i.config):
-		return nil, errors.New("--encryption-provider-config, or a flag of kube-apiserver, says how or where this cluster keeps Secrets: change the file that it names, which servers read again by themselves")
 	}
-	e := &encryptedSecrets{node: i.config.Node.Name, Store: encryption.Store{Prefix: encryption.Prefix(i.config.Datastore)}}
+	e := &encryptedSecrets{node: i.config.Node.Name, dirs: i.dirs, Store: encryption.Store{Prefix: encryption.Prefix(i.config.Datastore)}}
 	var err error
-	if e.Seal, err = encryption.NewSeal(i.dirs); err != nil {
+	if e.Seals, err = encryption.NewSeals(i.dirs); err != nil {
 		return nil, err
 	}
 	if external {

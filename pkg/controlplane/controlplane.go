@@ -15,6 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeadmission"
 	"github.com/coracle-dev/coracle/pkg/cluster/noderoles"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/clocksteps"
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -42,7 +43,6 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 	if err != nil {
 		return nil, err
 	}
-
 	kube.ReloadCertificates(cfg.CertificateLife)
 	g.Add("clock", clocksteps.Steps{})
 	data := addStorage(g, cfg)
@@ -53,12 +53,14 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 	secrets, encryptionFile := data.addEncryption(g, cfg)
 	showMetrics(cfg)
 	extras := newAddonParts(cfg, report, joins.hub)
+	accounts, former := accountKeys(cfg), joins.watchFormer()
 	api := g.Add("kube-apiserver", apiserver.APIServer{
 		Store:      data.store,
 		API:        cfg.API,
 		Network:    cfg.Network,
 		Security:   cfg.Security,
-		Issuer:     "https://kubernetes.default.svc." + cfg.Network.Domain,
+		Issuer:     accounts.Issuer,
+		Accounts:   accounts,
 		Files:      apiserverFiles(dirs),
 		AuditLog:   dirs.AuditLog(),
 		InMemory:   cfg.Ephemeral.On,
@@ -72,6 +74,7 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 		Gates:      gates,
 		Args:       cfg.Args["kube-apiserver"],
 	}, data.unit, secrets)
+	data.addAuthorities(g, cfg, accounts, former, api)
 	files, err := embedded.Render(cfg, addons.Manifests()...)
 	if err != nil {
 		return nil, err
@@ -99,6 +102,7 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 	g.Add("kube-controller-manager", controllermanager.ControllerManager{
 		Kubeconfig:        dirs.ServerConfig("controller-manager.kubeconfig"),
 		CA:                pkiFile(dirs, "ca.crt"),
+		Signer:            pkiFile(dirs, pki.SignerFile),
 		CAKey:             pkiFile(dirs, "ca.key"),
 		CertificateLife:   cfg.CertificateLife,
 		ServiceAccountKey: pkiFile(dirs, "sa.key"),

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"crypto/x509"
 	"net/http"
 	"net/netip"
 	"os"
@@ -48,6 +49,7 @@ func newJoinEndpoint(cfg config.Config) (*joinEndpoint, error) {
 		Sign: func(csr []byte, node string) ([]byte, error) {
 			return pki.SignNode(dirs, csr, node, cfg.CertificateLife)
 		},
+		Former:       func(cert *x509.Certificate) bool { return pki.SignedByFormer(dirs, cert) },
 		BeforeServer: func() error { return markJoined(dirs) },
 	}}, nil
 }

@@ -2,12 +2,14 @@ package front
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/certificates"
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/cluster/resetrequest"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
@@ -26,6 +28,13 @@ func (f *front) chooseUser() error {
 	}
 	f.copies = controlplaneuser.NewCopies(f.cfg, controlplaneuser.Front{
 		Joined: func() error { return join.MarkJoined(f.cfg.Dirs.ServerCluster()) },
+		Adopt: func(authorities []byte) error {
+			var files map[string][]byte
+			if err := json.Unmarshal(authorities, &files); err != nil {
+				return err
+			}
+			return pki.Adopt(f.cfg, files)
+		},
 		Named:  registries.Named,
 		Failed: func(err error) { logrus.WithError(err).Warn("copying files for the control plane") },
 	})

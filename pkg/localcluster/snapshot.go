@@ -59,7 +59,7 @@ func (s Store) snapshot(name string, elem ...string) string {
 
 const snapshotFile = "snapshot.json"
 
-// sealFile is the file of a snapshot with what opens the keys with which the Secrets in etcd's data are encrypted; see pki.SealKey. Snapshots of before
+// sealFile is the file of a snapshot with what opens the keys with which the Secrets in etcd's data are encrypted; see pki.SealKeys. Snapshots of before
 // that have none.
 const sealFile = "seal"
 

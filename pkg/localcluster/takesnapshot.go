@@ -69,11 +69,11 @@ func (h *holder) takeSnapshot(name string) (err error) {
 		one.Copied += copied
 	}
 	one.Paused = time.Since(began)
-	_, seal, err := pki.SealKey(paths.Dirs{Data: h.store.host(r.Name, r.servers()[0].Name, "data")})
+	seals, err := pki.SealKeys(paths.Dirs{Data: h.store.host(r.Name, r.servers()[0].Name, "data")})
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(filepath.Join(temp, sealFile), seal[:], 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(temp, sealFile), seals[0].Key[:], 0o600); err != nil {
 		return err
 	}
 	if err := one.write(filepath.Join(temp, snapshotFile)); err != nil {

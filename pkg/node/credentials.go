@@ -46,9 +46,15 @@ func (c credentials) add(g *lifecycle.Group, cfg config.Config, gate *kube.APIGa
 		return api
 	}
 	g.Add("node-certificate", certificates.AgentRenewal{
-		Due:       func() (due, expires time.Time, err error) { return pki.NodeCert(cfg) },
-		Renew:     func(ctx context.Context) error { return renew(ctx, cfg) },
+		Due: func() (due, expires time.Time, err error) { return pki.NodeCert(cfg) },
+		Renew: func(ctx context.Context) error {
+			return errors.Join(renew(ctx, cfg), pki.ReplaceKubelet(cfg.Dirs, time.Now()))
+		},
 		Reachable: gate.Opened(),
+		Look: func(ctx context.Context) (bool, error) {
+			return join.Replaced(ctx, cfg), pki.ReplaceKubelet(cfg.Dirs, time.Now())
+		},
+		Every: time.Minute,
 	})
 	return g.Add("kubelet-identity", c.identity, api)
 }

@@ -17,6 +17,7 @@ func TestThreeServers(t *testing.T) {
 	}{
 		{"check cis", testBenchmarkOnAll},
 		{"keys of Secrets change", testSecretsKeys},
+		{"authorities are replaced", testAuthorities},
 		{"the lead is lost", testLostLead},
 		{"a chart's leader is cut off", testChartsLeader},
 		{"a stolen machine is removed", testRevoked},

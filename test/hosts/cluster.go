@@ -205,12 +205,12 @@ func (c *Cluster) For(t testing.TB) *Cluster {
 
 // Config is a client configuration of the administrator that dials an address from a host.
 func (c *Cluster) Config(h *Host, address string) (*rest.Config, error) {
-	if c.kubeconfig == nil {
-		data, err := os.ReadFile(c.Servers[0].Path("/etc/coracle/kubeconfig.yaml"))
-		if err != nil {
-			return nil, err
-		}
+	data, err := os.ReadFile(c.Servers[0].Path("/etc/coracle/kubeconfig.yaml")) // it changes with the cluster's authorities
+	switch {
+	case err == nil:
 		c.kubeconfig = data
+	case c.kubeconfig == nil:
+		return nil, err
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(c.kubeconfig)
 	if err != nil {

@@ -106,6 +106,9 @@ type AgentRenewal struct {
 	Renew func(ctx context.Context) error
 	// Reachable is closed when a server can be reached.
 	Reachable <-chan struct{}
+	// Look is called at least that often, if it is set, and reports whether it is due because the cluster has another authority.
+	Look  func(ctx context.Context) (due bool, err error)
+	Every time.Duration
 	// Log gets a line for each renewal. Nil means logrus' standard logger.
 	Log logrus.FieldLogger
 
@@ -128,13 +131,17 @@ func (r AgentRenewal) Run(ctx context.Context, ready func()) error {
 
 // pass renews the certificate if that is due and returns the time until the next pass.
 func (r AgentRenewal) pass(ctx context.Context, log logrus.FieldLogger) time.Duration {
+	try, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
 	due, expires, err := r.Due()
-	if err == nil && time.Now().Before(due) {
-		return min(time.Until(due), longestSleep)
+	replaced := false
+	if err == nil && r.Look != nil {
+		replaced, err = r.Look(try)
+	}
+	if err == nil && !replaced && time.Now().Before(due) {
+		return min(time.Until(due), r.longest())
 	}
 	if err == nil {
-		try, cancel := context.WithTimeout(ctx, tryTimeout)
-		defer cancel()
 		err = r.Renew(try)
 	}
 	if err != nil {
@@ -148,5 +155,7 @@ func (r AgentRenewal) pass(ctx context.Context, log logrus.FieldLogger) time.Dur
 	if due, _, err = r.Due(); err != nil || time.Now().After(due) { // the authority ends
 		return sleepAfterErr
 	}
-	return min(time.Until(due), longestSleep)
+	return min(time.Until(due), r.longest())
 }
+
+func (r AgentRenewal) longest() time.Duration { return cmp.Or(r.Every, longestSleep) }

@@ -74,13 +74,18 @@ func (c Client) Join(ctx context.Context, path string, request Request) (Respons
 	if err != nil {
 		return response, err
 	}
-	return response, seen.confirm(response.Cluster.CA, c.Token)
+	err = seen.confirm(response.Cluster.CA, c.Token)
+	response.Cluster.CA = seen.adopt(response.Cluster.CA)
+	return response, err
 }
 
-// Cluster requests the cluster's settings and servers.
+// Cluster requests the cluster's settings and servers. Its CA is the known one, or what has replaced it.
 func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 	var cluster Cluster
-	_, err := c.ask(ctx, http.MethodGet, PathCluster, nil, &cluster)
+	seen, err := c.ask(ctx, http.MethodGet, PathCluster, nil, &cluster)
+	if err == nil {
+		cluster.CA = seen.adopt(cluster.CA)
+	}
 	return cluster, err
 }
 

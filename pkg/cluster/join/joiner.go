@@ -147,6 +147,13 @@ func (j *joiner) agent(ctx context.Context) (config.Known, error) {
 	}
 	known, err := j.refresh(ctx, pki.NodeFiles)
 	denied := errors.As(err, new(*Denied))
+	if denied { // the cluster may have another CA since
+		renewed, err := j.rejoinAny(ctx, j.others())
+		if err == nil && renewed.From != "" {
+			return renewed, nil
+		}
+		logrus.WithError(err).Debug("renewing this node's certificate")
+	}
 	switch {
 	case denied && j.token != nil:
 		return j.join(ctx, PathAgent)
@@ -157,7 +164,7 @@ func (j *joiner) agent(ctx context.Context) (config.Known, error) {
 	}
 	if known.From != "" && time.Now().After(due) {
 		if err := j.renew(ctx, known.From); err != nil {
-			logrus.WithError(err).Warn("renewing this node's certificate; the next start tries again")
+			logrus.WithError(err).Debug("renewing this node's certificate; the next start tries again")
 		}
 	}
 	return known, nil

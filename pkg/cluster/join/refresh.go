@@ -42,7 +42,6 @@ func (j *joiner) refresh(ctx context.Context, files func(paths.Dirs) (cert, key 
 		logrus.Warnf("no server answers; starting with the stored settings of the cluster: %v", err)
 		return j.memory.known(""), nil
 	}
-	cluster.CA = j.memory.CA // an answer never changes which CA is trusted
 	j.memory.Cluster = cluster
 	return j.memory.known("https://" + from), j.memory.Save(j.file)
 }

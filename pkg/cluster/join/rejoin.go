@@ -50,8 +50,7 @@ func (j *joiner) rejoinAny(ctx context.Context, servers []string) (config.Known,
 		cluster, err := renew(ctx, j.cfg, Client{Server: "https://" + server, CA: j.memory.CA})
 		switch {
 		case err == nil:
-			logrus.Infof("renewed this node's certificate, which had expired, at %s", server)
-			cluster.CA = j.memory.CA // an answer never changes which CA is trusted
+			logrus.Infof("renewed this node's certificate, which was not accepted any more, at %s", server)
 			j.memory.Cluster = cluster
 			return j.memory.known("https://" + server), j.memory.Save(j.file)
 		case exitcode.ClassOf(err) == exitcode.Removed:

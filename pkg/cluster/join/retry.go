@@ -2,9 +2,12 @@ package join
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -139,6 +142,26 @@ func AsNode(cfg config.Config) (Client, error) {
 	return Client{Server: "https://" + cfg.Node.Balancer().String(), CA: ca, CertFile: cert, KeyFile: key}, nil
 }
 
+// Replaced reports whether the servers have other authorities than this node knows: the certificate of the one that answers is signed by another one than
+// the first of the node's, or its chain lacks one of these.
+func Replaced(ctx context.Context, cfg config.Config) bool {
+	c, err := AsNode(cfg)
+	if err != nil {
+		return false
+	}
+	seen := &verifier{client: c}
+	conn, err := (&tls.Dialer{Config: &tls.Config{
+		InsecureSkipVerify: true, VerifyConnection: seen.verify, MinVersion: tls.VersionTLS12,
+	}}).DialContext(ctx, "tcp", cfg.Node.Balancer().String())
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	known := certificates(c.CA)
+	return len(known) > 0 && (!signedByOne(seen.leaf.Load(), known[:1]) ||
+		slices.ContainsFunc(known, func(k *x509.Certificate) bool { return !slices.ContainsFunc(seen.chain, k.Equal) }))
+}
+
 // Renew requests a new certificate for the node's key, authenticated with the present one, and replaces the present one. Servers accept one that has
 // expired for this.
 func Renew(ctx context.Context, cfg config.Config, client Client) error {
@@ -157,5 +180,5 @@ func renew(ctx context.Context, cfg config.Config, client Client) (Cluster, erro
 	if err != nil {
 		return Cluster{}, err
 	}
-	return response.Cluster, pki.AcceptNode(cfg, client.CA, response.Cert)
+	return response.Cluster, pki.AcceptNode(cfg, response.Cluster.CA, response.Cert)
 }

@@ -23,6 +23,7 @@ func (e *untrustedError) Error() string { return e.text }
 // verifier verifies a server's certificates. It ignores the validity period, because a wrong clock is reported by checkClock.
 type verifier struct {
 	client Client
+	chain  []*x509.Certificate              // that the server sent with it
 	leaf   atomic.Pointer[x509.Certificate] // set once it is verified
 }
 
@@ -32,8 +33,9 @@ func (w *verifier) verify(state tls.ConnectionState) error {
 		return &untrustedError{fmt.Sprintf("%s is not a coracle server, because its certificate is for %q: correct --server",
 			w.client.Server, leaf.Subject.CommonName)}
 	}
+	w.chain = state.PeerCertificates[1:]
 	if cas := certificates(w.client.CA); len(cas) > 0 {
-		if !signedByOne(leaf, cas) {
+		if !signedByOne(leaf, successors(cas, w.chain)) {
 			return &untrustedError{fmt.Sprintf("%s is a server of another cluster than the one that this machine has joined: correct --server; "+
 				"or, if that cluster is gone, forget it with coracle reset and join again", w.client.Server)}
 		}
@@ -53,10 +55,8 @@ func (w *verifier) verifyPin(leaf *x509.Certificate, chain []*x509.Certificate) 
 	case pin == "":
 		return nil // a plain token; the log warns of it
 	}
-	for _, ca := range chain {
-		if pki.Fingerprint(ca) == pin && signedByOne(leaf, []*x509.Certificate{ca}) {
-			return nil
-		}
+	if signedByOne(leaf, successors(pinned(chain, pin), chain)) {
+		return nil
 	}
 	theirs := "unknown"
 	if len(chain) > 0 {
@@ -74,10 +74,44 @@ func (w *verifier) confirm(ca []byte, t Token) error {
 		return fmt.Errorf("%s answers without its cluster's CA", w.client.Server)
 	case !signedByOne(w.leaf.Load(), cas):
 		return fmt.Errorf("%s answers with a CA that is not its own", w.client.Server)
-	case t.Pin != "" && !slices.ContainsFunc(cas, func(c *x509.Certificate) bool { return pki.Fingerprint(c) == t.Pin }):
+	case t.Pin != "" && len(pinned(cas, t.Pin)) == 0 && !pki.Vouched(ca, w.chain, pemOf(pinned(w.chain, t.Pin))):
 		return fmt.Errorf("%s answers with another CA than the token names", w.client.Server)
 	}
 	return nil
+}
+
+// adopt returns the CA bundle of a verified server's answer if its first authority is a known one, or a known one has signed for it, and the known
+// bundle otherwise. So a machine follows when its cluster changes its authority, and no other one.
+func (w *verifier) adopt(offered []byte) []byte {
+	if len(w.client.CA) > 0 && !pki.Vouched(offered, w.chain, w.client.CA) {
+		return w.client.CA
+	}
+	return offered
+}
+
+// pinned returns the certificates with a pin.
+func pinned(all []*x509.Certificate, pin string) []*x509.Certificate {
+	return slices.DeleteFunc(slices.Clone(all), func(c *x509.Certificate) bool { return pki.Fingerprint(c) != pin })
+}
+
+// successors returns authorities with those in a chain for which they have signed: those that replace them.
+func successors(cas, chain []*x509.Certificate) []*x509.Certificate {
+	all := slices.Clone(cas)
+	for range chain {
+		for _, c := range chain {
+			if c.IsCA && signedByOne(c, all) && !slices.ContainsFunc(all, c.Equal) {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+func pemOf(certs []*x509.Certificate) (out []byte) {
+	for _, c := range certs {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
+	return out
 }
 
 // signedByOne reports whether one of the CAs signed the certificate. It ignores validity periods.

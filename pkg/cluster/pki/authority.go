@@ -22,7 +22,14 @@ var errRestore = errors.New("restore it from a backup, or begin a new cluster wi
 // error: a new authority would lock out all nodes and clients, which trust the old one.
 func ensureAuthority(d paths.Dirs, a authority, now time.Time) (*pair, error) {
 	cert, certErr := readCert(a.certFile(d))
-	key, keyErr := readKey(a.keyFile(d))
+	keys, keyErr := readKeys(a.keyFile(d))
+	var key crypto.Signer
+	switch {
+	case certErr == nil && keyErr == nil:
+		key = keyOf(cert, keys)
+	case keyErr == nil:
+		key = keys[0]
+	}
 	switch {
 	case certErr == nil && keyErr == nil:
 		return checkAuthority(d, a, &pair{cert, key}, now)
@@ -138,31 +145,37 @@ func copyHint(d paths.Dirs, a authority, keyErr error) string {
 	return fmt.Sprintf(" (a copy of the certificate, without the key, is %s)", nodeCA(d))
 }
 
-// ensureServiceAccountKey makes sa.key, which signs the tokens of service accounts, and its public key sa.pub.
+// ensureServiceAccountKey makes sa.key, whose first key signs the tokens of service accounts, and the public keys sa.pub.
 func ensureServiceAccountKey(d paths.Dirs) error {
 	keyFile, pubFile := filepath.Join(d.PKI(), "sa.key"), filepath.Join(d.PKI(), "sa.pub")
-	key, err := readKey(keyFile)
+	keys, err := readKeys(keyFile)
 	switch {
 	case missing(err):
 		if used := usedCluster(d); used != "" {
 			return fmt.Errorf("%s, which signed the tokens of service accounts in %s, is missing; %w", keyFile, used, errRestore)
 		}
-		if key, err = newKey(); err != nil {
+		key, err := newKey()
+		if err != nil {
 			return err
 		}
 		if err := writeKey(keyFile, key); err != nil {
 			return err
 		}
+		keys = append(keys, key)
 	case err != nil && absent(err):
 		return fmt.Errorf("the key for service account tokens: %w; %w", err, errRestore)
 	case err != nil:
 		return err
 	}
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return fmt.Errorf("encoding %s: %w", pubFile, err)
+	var all []byte
+	for _, key := range keys {
+		der, err := x509.MarshalPKIXPublicKey(key.Public())
+		if err != nil {
+			return fmt.Errorf("encoding %s: %w", pubFile, err)
+		}
+		all = append(all, pem.EncodeToMemory(&pem.Block{Type: blockPublic, Bytes: der})...)
 	}
-	_, err = atomicfile.WriteIfChanged(pubFile, pem.EncodeToMemory(&pem.Block{Type: blockPublic, Bytes: der}), 0o644)
+	_, err = atomicfile.WriteIfChanged(pubFile, all, 0o644)
 	return err
 }
 

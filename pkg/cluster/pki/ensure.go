@@ -51,9 +51,15 @@ func EnsureServer(cfg config.Config) (Report, error) {
 	return server, err
 }
 
+// SignerFile is the name of a file with the certificate of the cluster's CA alone, as kube-controller-manager needs it; that of the CA may have others.
+const SignerFile = "ca-signer.crt"
+
 func ensureControlPlane(cfg config.Config) (Report, error) {
 	cas, err := ensureRoots(cfg.Dirs, time.Now())
 	if err != nil {
+		return Report{}, err
+	}
+	if err := writeIfChanged(filepath.Join(cfg.Dirs.PKI(), SignerFile), encodeCert(cas[clusterCA].Cert), 0o644); err != nil {
 		return Report{}, err
 	}
 	report, err := ensureLeaves(cfg, serverLeaves, cas)

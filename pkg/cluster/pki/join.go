@@ -104,7 +104,7 @@ func SignNode(d paths.Dirs, csr []byte, node string, life time.Duration) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	return encodeCert(cert), nil
+	return append(encodeCert(cert), crossOf(d, clusterCA)...), nil
 }
 
 // Identity is the fingerprint of the node's key on this machine, as CheckNodeRequest returns it; "" if it has none.
@@ -182,8 +182,11 @@ func AcceptNode(cfg config.Config, ca, cert []byte) error {
 	return err
 }
 
-// EnsureAgent writes the kubeconfigs of an agent that has joined.
+// EnsureAgent writes the kubeconfigs of an agent that has joined. It removes certificates of its kubelet that are not the cluster's any more.
 func EnsureAgent(cfg config.Config) error {
+	if err := ReplaceKubelet(cfg.Dirs, time.Now()); err != nil {
+		return err
+	}
 	return writeKubeconfigs(cfg, nodeKubeconfigs, nodeCA(cfg.Dirs), balancer(cfg))
 }
 
@@ -199,35 +202,50 @@ func NodeCert(cfg config.Config) (due, expires time.Time, err error) {
 	if err != nil {
 		return due, expires, err
 	}
-	ca, err := readCert(nodeCA(cfg.Dirs))
+	cas, err := readCerts(nodeCA(cfg.Dirs))
 	if err != nil {
 		return due, expires, err
 	}
 	// The validity period is checked by the caller: a machine without a clock is in the year 1970 until it has a network.
-	if err := l.desired(cfg).mismatch(cert, key, &pair{Cert: ca}, cert.NotBefore); err != nil {
-		return due, expires, fmt.Errorf("%s: %w", l.certFile(cfg.Dirs), err)
+	for i, ca := range cas {
+		if err = l.desired(cfg).mismatch(cert, key, &pair{Cert: ca}, cert.NotBefore); err != nil {
+			continue
+		}
+		if i > 0 { // a former authority's
+			return cert.NotBefore, cert.NotAfter, nil
+		}
+		return renewAt(cert), cert.NotAfter, nil
 	}
-	return renewAt(cert), cert.NotAfter, nil
+	return due, expires, fmt.Errorf("%s: %w", l.certFile(cfg.Dirs), err)
 }
 
-// keyFiles are the cluster's own keys and authorities, which all its servers have: names below the PKI directory.
-func keyFiles() []string {
-	files := []string{"sa.key"}
+// KeyFiles are the cluster's own keys and authorities, which all its servers have: names below the PKI directory.
+func KeyFiles() []string {
+	files := []string{accountKey}
 	for _, a := range authorities {
 		files = append(files, a.Name+".key", a.Name+".crt")
 	}
 	return files
 }
 
-// ReadKeys returns the content of keyFiles by name, for a server that joins.
+// ReadKeys returns the content of KeyFiles by name, for a server that joins.
 func ReadKeys(d paths.Dirs) (map[string][]byte, error) {
 	out := map[string][]byte{}
-	for _, name := range keyFiles() {
+	for _, name := range KeyFiles() {
 		data, err := os.ReadFile(filepath.Join(d.PKI(), name))
 		if err != nil {
 			return nil, fmt.Errorf("reading the cluster's keys: %w", err)
 		}
 		out[name] = data
+	}
+	for _, name := range crossFiles() {
+		data, err := os.ReadFile(filepath.Join(d.PKI(), name))
+		switch {
+		case err == nil:
+			out[name] = data
+		case !missing(err):
+			return nil, fmt.Errorf("reading the cluster's keys: %w", err)
+		}
 	}
 	return out, nil
 }
@@ -235,7 +253,9 @@ func ReadKeys(d paths.Dirs) (map[string][]byte, error) {
 // WriteKeys stores what ReadKeys returned on another server. The files are on disk when it returns. It can be interrupted at any point and
 // repeated.
 func WriteKeys(d paths.Dirs, files map[string][]byte) error {
-	for _, name := range keyFiles() {
+	names := KeyFiles()
+	names = append(names, slices.DeleteFunc(crossFiles(), func(name string) bool { return files[name] == nil })...)
+	for _, name := range names {
 		data := files[name]
 		if len(bytes.TrimSpace(data)) == 0 {
 			return fmt.Errorf("the server did not send %s, which every server of a cluster has: is it of the same version?", name)

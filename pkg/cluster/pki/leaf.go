@@ -60,7 +60,7 @@ func ensureLeaf(d paths.Dirs, want desired, ca *pair, now time.Time) (cert *x509
 		return nil, false, err
 	}
 	if want.Rotated {
-		return cert, true, storeRotated(d, want.leaf, cert, key, now)
+		return cert, true, storeRotated(d, want.leaf, append(encodeCert(cert), want.chain(d)...), key, now)
 	}
 	return cert, true, storePair(d, want.leaf, key, append(encodeCert(cert), want.chain(d)...))
 }
@@ -74,22 +74,23 @@ func (l leaf) makeKey(d paths.Dirs) (crypto.Signer, error) {
 	return key, writeKey(l.keyFile(d), key)
 }
 
-// chain returns the certificates that follow the leaf's in its file.
+// chain returns the certificates that follow the leaf's in its file: statements of former authorities, for those who do not know the present one yet.
 func (l leaf) chain(d paths.Dirs) []byte {
+	cross := crossOf(d, l.CA)
 	if !l.Chain {
-		return nil
+		return cross
 	}
 	data, err := os.ReadFile(l.CA.certFile(d))
 	if err != nil {
-		return nil // ensureAuthority, which has just read it, reports errors
+		return cross // ensureAuthority, which has just read it, reports errors
 	}
-	return data
+	return append(cross, data...)
 }
 
-// chained reports whether the file has the chain.
+// chained reports whether the file has the chain. One that the kubelet requested has none.
 func (l leaf) chained(d paths.Dirs) bool {
 	data, err := os.ReadFile(l.certFile(d))
-	return err == nil && bytes.HasSuffix(data, l.chain(d))
+	return err == nil && (l.Rotated || bytes.HasSuffix(data, l.chain(d)))
 }
 
 // mismatch returns the reason why an existing certificate must be issued again, or nil.
@@ -184,14 +185,14 @@ func storePair(d paths.Dirs, l leaf, key crypto.Signer, certs []byte) error {
 
 // storeRotated writes a pair in the layout of the kubelet's certificate store, NAME-TIME.pem and a symbolic link
 // NAME-current.pem to it, so that the kubelet's own rotation takes over from there.
-func storeRotated(d paths.Dirs, l leaf, cert *x509.Certificate, key crypto.Signer, now time.Time) error {
+func storeRotated(d paths.Dirs, l leaf, certs []byte, key crypto.Signer, now time.Time) error {
 	keyData, err := encodeKey(key)
 	if err != nil {
 		return err
 	}
 	current := l.certFile(d)
 	file := filepath.Join(filepath.Dir(current), l.Name+"-"+now.Format("2006-01-02-15-04-05")+".pem")
-	if err := atomicfile.WriteVolatile(file, append(encodeCert(cert), keyData...), 0o600); err != nil {
+	if err := atomicfile.WriteVolatile(file, append(certs, keyData...), 0o600); err != nil {
 		return err
 	}
 	// The kubelet's name for the next link, which the kubelet removes after a crash in between.

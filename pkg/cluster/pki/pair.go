@@ -157,6 +157,15 @@ func readCert(path string) (*x509.Certificate, error) {
 	return cert, nil
 }
 
+// readCerts reads all certificates of a file, at least one.
+func readCerts(path string) ([]*x509.Certificate, error) {
+	if _, err := readCert(path); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(path)
+	return parseCerts(data), err
+}
+
 // damagedError reports a file with invalid content.
 type damagedError struct {
 	path string

@@ -45,7 +45,7 @@ func sealWith(t *testing.T, cfg config.Config, name string, change func(*desired
 		t.Fatal(err)
 	}
 	if l.Rotated {
-		err = storeRotated(cfg.Dirs, l, cert, key, now.Add(shift))
+		err = storeRotated(cfg.Dirs, l, encodeCert(cert), key, now.Add(shift))
 	} else {
 		err = storePair(cfg.Dirs, l, key, append(encodeCert(cert), l.chain(cfg.Dirs)...))
 	}

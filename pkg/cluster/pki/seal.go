@@ -1,31 +1,49 @@
 package pki
 
 import (
+	"crypto"
 	"crypto/hkdf"
 	"crypto/sha256"
 	"crypto/x509"
+	"errors"
 	"fmt"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// SealKey derives a key from that of the cluster's CA, which all servers and nobody else have, for what servers keep from those who can read the
-// datastore. name identifies the CA: the hash of its public key.
-func SealKey(d paths.Dirs) (name string, key [32]byte, err error) {
-	signer, err := readKey(clusterCA.keyFile(d))
+// Seal is a key for what servers keep from those who can read the datastore. Name identifies the CA from whose key it is derived: the hash of its public
+// key.
+type Seal struct {
+	Name string
+	Key  [32]byte
+}
+
+// SealKeys derives keys from those of the cluster's CA, which all servers and nobody else have. The first is that of the present one; while the CA is being
+// changed there is another one.
+func SealKeys(d paths.Dirs) (seals []Seal, err error) {
+	signers, err := readKeys(clusterCA.keyFile(d))
 	if err != nil {
-		return "", key, fmt.Errorf("reading the key of the cluster's CA: %w", err)
+		return nil, fmt.Errorf("reading the key of the cluster's CA: %w", err)
 	}
-	if name, err = keyFingerprint(signer); err != nil {
-		return "", key, err
+	for _, signer := range signers {
+		seal, err := sealKey(signer)
+		if err != nil {
+			return nil, err
+		}
+		seals = append(seals, seal)
 	}
-	secret, err := x509.MarshalPKCS8PrivateKey(signer)
+	return seals, nil
+}
+
+func sealKey(signer crypto.Signer) (s Seal, err error) {
+	name, errName := keyFingerprint(signer)
+	secret, errKey := x509.MarshalPKCS8PrivateKey(signer)
+	if err := errors.Join(errName, errKey); err != nil {
+		return s, err
+	}
+	derived, err := hkdf.Key(sha256.New, secret, nil, "coracle: encryption keys in the datastore", len(s.Key))
 	if err != nil {
-		return "", key, err
+		return s, err
 	}
-	derived, err := hkdf.Key(sha256.New, secret, nil, "coracle: encryption keys in the datastore", len(key))
-	if err != nil {
-		return "", key, err
-	}
-	return name, [32]byte(derived), nil
+	return Seal{name, [32]byte(derived)}, nil
 }

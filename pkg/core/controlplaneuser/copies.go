@@ -35,6 +35,7 @@ type Copies struct {
 // Front is what the process that keeps the copies knows of other packages.
 type Front struct {
 	Joined func() error                     // records that another server has joined
+	Adopt  func(authorities []byte) error   // writes the cluster's authorities, which are being changed
 	Named  func(registries string) []string // lists the files that a registries.yaml names
 	Failed func(error)                      // gets errors that do not keep the control plane from starting
 }

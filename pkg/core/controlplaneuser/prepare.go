@@ -3,11 +3,15 @@ package controlplaneuser
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/filewatch"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -82,6 +86,15 @@ func (c *Copies) takeMarks() error {
 			return err
 		}
 	}
+	if paths.Exists(d.Authorities()) {
+		data, err := readMark(d.Authorities())
+		if err == nil {
+			err = c.front.Adopt(data)
+		}
+		if err := errors.Join(err, os.RemoveAll(d.Authorities())); err != nil { // the control plane writes it again after a while
+			return fmt.Errorf("taking over the cluster's authorities: %w", err)
+		}
+	}
 	for _, request := range []string{d.ResetRequest(), d.RekeyRequest()} {
 		if done := d.Done(request); paths.Exists(done) {
 			if err := remove(request); err != nil {
@@ -100,7 +113,27 @@ func (c *Copies) takeMarks() error {
 func (c *Copies) marks() string {
 	d := c.cfg.Dirs
 	all := []string{d.Joined(), d.Done(d.ResetRequest()), d.Done(d.RekeyRequest())}
-	return strings.Join(slices.DeleteFunc(all, func(file string) bool { return !paths.Exists(file) }), " ")
+	all = slices.DeleteFunc(all, func(file string) bool { return !paths.Exists(file) })
+	if paths.Exists(d.Authorities()) { // it may be written again before anybody sees that it was taken
+		all = append(all, filewatch.State(d.Authorities()))
+	}
+	return strings.Join(all, " ")
+}
+
+// largestMark limits a mark that has content, in bytes.
+const largestMark = 1 << 20
+
+// readMark reads a file that the control plane's user has written. It follows no link and waits for no pipe.
+func readMark(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, fmt.Errorf("%s is no file", path))
+	}
+	return io.ReadAll(io.LimitReader(file, largestMark))
 }
 
 // retryAfter is the pause after an error of Keep.

@@ -173,6 +173,26 @@ func TestMarks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var adopted []string
+	c.front.Adopt = func(authorities []byte) error { adopted = append(adopted, string(authorities)); return nil }
+	put(t, filepath.Join(cfg.Dirs.Config, "secret"), "secret")
+	for _, make := range []func(mark string) error{
+		func(mark string) error { return os.WriteFile(mark, []byte("files"), 0o600) },
+		func(mark string) error { return os.Symlink(filepath.Join(cfg.Dirs.Config, "secret"), mark) },
+		func(mark string) error { return syscall.Mkfifo(mark, 0o600) },
+		func(mark string) error { return os.Mkdir(mark, 0o700) },
+	} {
+		if err := make(cfg.Dirs.Authorities()); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Sync() // it tells what is wrong with the mark
+		if paths.Exists(cfg.Dirs.Authorities()) {
+			t.Error("the mark is there still")
+		}
+	}
+	if len(adopted) != 1 || adopted[0] != "files" {
+		t.Errorf("root adopted %q", adopted)
+	}
 	for _, mark := range []string{cfg.Dirs.Joined(), cfg.Dirs.Done(cfg.Dirs.RekeyRequest()), cfg.Dirs.State("control-plane")} {
 		put(t, filepath.Join(mark, "in-the-way"), "") // the user can make a directory instead
 	}

@@ -107,6 +107,9 @@ func (d Dirs) ServerConfig(name string) string { return d.readable("server", "et
 // VolumePlugins holds FlexVolume plugins for the control plane. Upstream's default is in /usr, where coracle does not write.
 func (d Dirs) VolumePlugins() string { return d.data("server", "volume-plugins") }
 
+// Authorities is the mark with the cluster's authorities that the control plane has the front write.
+func (d Dirs) Authorities() string { return d.ControlPlane("authorities.json") }
+
 // OwnNodes lists the present and former Node objects of a server's machine.
 func (d Dirs) OwnNodes() string { return d.ControlPlane("own-nodes.json") }
 

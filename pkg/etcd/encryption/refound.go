@@ -12,12 +12,12 @@ import (
 func (s Store) Refound(ctx context.Context, former Seal) (k Keys, ok bool, err error) {
 	l, err := s.Load(ctx)
 	if errors.Is(err, errSeal) { // not interrupted: nobody has sealed anything for this cluster yet
-		own := s.Seal
-		s.Seal = former
+		own := s.Seals
+		s.Seals = []Seal{former}
 		if l, err = s.Load(ctx); err != nil {
 			return k, false, err
 		}
-		s.Seal = own
+		s.Seals = own
 		k = l.Keys
 		encrypts := k.Write != ""
 		k, _ = k.with(time.Now())
@@ -38,4 +38,13 @@ func (s Store) Forget(ctx context.Context) error {
 	k := l.Keys
 	k.List = slices.DeleteFunc(slices.Clone(k.List), func(one Key) bool { return one.Name != k.Write })
 	return s.save(ctx, l, k)
+}
+
+// Reseal seals the keys with other seals, of which one must be a present one. It does nothing if there are no keys.
+func (s Store) Reseal(ctx context.Context) error {
+	l, err := s.Load(ctx)
+	if err != nil || !l.Exists {
+		return err
+	}
+	return s.save(ctx, l, l.Keys)
 }

@@ -20,15 +20,17 @@ const (
 // Report is what a server says of itself in etcd while it runs.
 type Report struct {
 	Hash string `json:"hash"` // of the Keys.Config that its API server uses
+	// Users are those who use what is about to be dropped; see package authorities.
+	Users []string `json:"users,omitempty"`
 }
 
-func (s Store) servers() string { return s.Prefix + "/coracle.io/encryption-servers/" }
+func (s Store) servers() string { return s.record() + "-servers/" }
 
 // Servers returns the running servers that follow changes of the keys, by the names of their nodes.
 func (s Store) Servers(ctx context.Context) (map[string]Report, error) {
 	got, err := s.Client.Get(ctx, s.servers(), clientv3.WithPrefix())
 	if err != nil {
-		return nil, fmt.Errorf("reading which keys servers use: %w", err)
+		return nil, fmt.Errorf("reading which servers follow %s: %w", s.what(), err)
 	}
 	all := map[string]Report{}
 	for _, kv := range got.Kvs {
@@ -73,13 +75,13 @@ func (s Store) Present(ctx context.Context, server string, r Report) (lost <-cha
 	return end, nil
 }
 
-// lock makes sure that one command at a time changes keys. The lock of a command that was killed ends by itself. locked ends when the lock is lost.
-func (s Store) lock(ctx context.Context, who string) (locked context.Context, unlock func(), err error) {
+// Lock makes sure that one command at a time changes a record. The lock of a command that was killed ends by itself. locked ends when the lock is lost.
+func (s Store) Lock(ctx context.Context, who string) (locked context.Context, unlock func(), err error) {
 	lease, err := s.Client.Grant(ctx, holding)
 	if err != nil {
-		return nil, nil, fmt.Errorf("locking the encryption keys: %w", err)
+		return nil, nil, fmt.Errorf("locking %s: %w", s.what(), err)
 	}
-	key := s.Prefix + "/coracle.io/encryption-lock"
+	key := s.record() + "-lock"
 	unlock = func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
@@ -88,7 +90,7 @@ func (s Store) lock(ctx context.Context, who string) (locked context.Context, un
 	done, present, err := s.putIf(ctx, key, who, 0, clientv3.WithLease(lease.ID))
 	if err != nil {
 		unlock()
-		return nil, nil, fmt.Errorf("locking the encryption keys: %w", err)
+		return nil, nil, fmt.Errorf("locking %s: %w", s.what(), err)
 	}
 	if !done {
 		unlock()
@@ -96,18 +98,18 @@ func (s Store) lock(ctx context.Context, who string) (locked context.Context, un
 		if present != nil {
 			holder = string(present.Value)
 		}
-		return nil, nil, fmt.Errorf("the encryption keys are being changed by %s: wait for it, or, if it was killed, ten seconds", holder)
+		return nil, nil, fmt.Errorf("%s are being changed by %s: wait for it, or, if it was killed, ten seconds", s.what(), holder)
 	}
 	alive, err := s.Client.KeepAlive(ctx, lease.ID)
 	if err != nil {
 		unlock()
-		return nil, nil, fmt.Errorf("locking the encryption keys: %w", err)
+		return nil, nil, fmt.Errorf("locking %s: %w", s.what(), err)
 	}
 	locked, lose := context.WithCancelCause(ctx)
 	go func() {
 		for range alive { //nolint:revive // the values tell nothing
 		}
-		lose(errors.New("the datastore does not answer, or somebody else changes the keys: run the same command again"))
+		lose(errors.New("the datastore does not answer, or somebody else changes them: run the same command again"))
 	}()
 	return locked, unlock, nil
 }

@@ -14,15 +14,23 @@ import (
 
 // locked runs a change while no other command changes the keys.
 func (c Change) locked(ctx context.Context, do func(context.Context, Loaded) error) error {
-	locked, unlock, err := c.lock(ctx, c.Who)
+	return c.Locked(ctx, func(ctx context.Context) error {
+		l, err := c.Load(ctx)
+		if err != nil {
+			return err
+		}
+		return do(ctx, l)
+	})
+}
+
+// Locked runs a change of the record while no other command changes it.
+func (c Change) Locked(ctx context.Context, do func(context.Context) error) error {
+	locked, unlock, err := c.Lock(ctx, c.Who)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	l, err := c.Load(locked)
-	if err == nil {
-		err = do(locked, l)
-	}
+	err = do(locked)
 	if err != nil && locked.Err() != nil && ctx.Err() == nil { // the lock was lost
 		err = context.Cause(locked)
 	}
@@ -113,6 +121,11 @@ func (c Change) await(ctx context.Context, k Keys) error {
 	if err != nil {
 		return err
 	}
+	return c.Await(ctx, want, "the new keys")
+}
+
+// Await waits until all running servers report a hash: that they use what is named.
+func (c Change) Await(ctx context.Context, want, what string) error {
 	deadline, told := time.Now().Add(c.Patience), ""
 	for {
 		waits, err := c.lacking(ctx, want)
@@ -124,7 +137,7 @@ func (c Change) await(ctx context.Context, k Keys) error {
 		}
 		names := strings.Join(waits, ", ")
 		if time.Now().After(deadline) {
-			return fmt.Errorf("after %s this still waits for %s to use the new keys: see coracle status there, or stop it, and run the same command again", c.Patience, names)
+			return fmt.Errorf("after %s this still waits for %s to use %s: see coracle status there, or stop it, and run the same command again", c.Patience, names, what)
 		}
 		if names != told {
 			if told = names; time.Now().After(deadline.Add(5*time.Second - c.Patience)) {
@@ -159,7 +172,7 @@ func (c Change) lacking(ctx context.Context, hash string) ([]string, error) {
 		}
 	}
 	if n := atLeast - len(reports); n > 0 && len(all) == 0 {
-		all = append(all, quantity.Count(n, "server that has", "servers that have")+" not reported its keys")
+		all = append(all, quantity.Count(n, "server that has", "servers that have")+" not reported what it uses")
 	}
 	return all, nil
 }

@@ -1,6 +1,7 @@
 package encryption
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -20,15 +21,15 @@ import (
 )
 
 // Seal is what keeps the keys from everybody who can read etcd's data but is no server.
-type Seal struct {
-	Name string   // of the authority from whose key it is derived: the hash of its public key
-	Key  [32]byte // the key itself
-}
+type Seal pki.Seal
 
-// NewSeal returns the seal of this server's cluster.
-func NewSeal(d paths.Dirs) (s Seal, err error) {
-	s.Name, s.Key, err = pki.SealKey(d)
-	return s, err
+// NewSeals returns the seals of this server's cluster. The first is of the present authority; while authorities are being changed there is another one.
+func NewSeals(d paths.Dirs) (seals []Seal, err error) {
+	all, err := pki.SealKeys(d)
+	for _, one := range all {
+		seals = append(seals, Seal(one))
+	}
+	return seals, err
 }
 
 // Prefix returns what all keys of a cluster in its datastore begin with.
@@ -51,10 +52,14 @@ func OfUser(cfg config.Config) bool {
 type Store struct {
 	Client *clientv3.Client
 	Prefix string // what all keys of the cluster begin with: /registry
-	Seal   Seal
+	Seals  []Seal // a record is sealed with each of these
+	// Name is that of another record than the encryption keys, and What says what it is.
+	Name, What string
 }
 
-func (s Store) record() string { return s.Prefix + "/coracle.io/encryption" }
+func (s Store) record() string { return s.Prefix + "/coracle.io/" + cmp.Or(s.Name, "encryption") }
+
+func (s Store) what() string { return cmp.Or(s.What, "the encryption keys") }
 
 // sealed is the record in etcd: the keys, sealed for each authority that servers may have.
 type sealed struct {
@@ -64,14 +69,10 @@ type sealed struct {
 // nonceBytes is the length of the random number before each sealed record.
 const nonceBytes = 24
 
-func (s Seal) close(k Keys) ([]byte, error) {
-	text, err := json.Marshal(k)
-	if err != nil {
-		return nil, err
-	}
+func (s Seal) close(text []byte) []byte {
 	var nonce [nonceBytes]byte
 	_, _ = rand.Read(nonce[:]) // it never fails, see crypto/rand
-	return secretbox.Seal(nonce[:], text, &nonce, &s.Key), nil
+	return secretbox.Seal(nonce[:], text, &nonce, &s.Key)
 }
 
 // KeysError is an error that does not pass by itself: the keys cannot be had.
@@ -85,63 +86,90 @@ func (e *KeysError) Error() string { return e.text }
 var errSeal = &KeysError{"the cluster's encryption keys are sealed with another authority than this server's ca.key: " +
 	"put the cluster's server/pki/ca.key back, from a backup or from another server"}
 
-func (s Seal) open(data []byte) (k Keys, err error) {
+func (s Seal) open(data []byte) ([]byte, error) {
 	if len(data) < nonceBytes {
-		return k, errSeal
+		return nil, errSeal
 	}
 	text, ok := secretbox.Open(nil, data[nonceBytes:], (*[nonceBytes]byte)(data), &s.Key)
 	if !ok {
-		return k, errSeal
+		return nil, errSeal
 	}
-	return k, json.Unmarshal(text, &k)
+	return text, nil
 }
 
-// Loaded are the keys of a cluster as they were at a revision of etcd.
+// Found is a record as it was at a revision of etcd.
+type Found struct {
+	Exists   bool
+	At       int64 // etcd's revision when it was read
+	modified int64 // the record's own, 0 if there is none
+}
+
+// Loaded are the keys of a cluster as they were at a revision of etcd. They do not exist in clusters of before coracle encrypted anything.
 type Loaded struct {
 	Keys
-	Exists   bool  // there are or were keys; false in clusters of before coracle encrypted anything
-	At       int64 // etcd's revision when they were read
-	modified int64 // the record's own, 0 if there is none
+	Found
 }
 
 // Load reads the keys.
 func (s Store) Load(ctx context.Context) (Loaded, error) {
-	got, err := s.Client.Get(ctx, s.record())
-	if err != nil {
-		return Loaded{}, fmt.Errorf("reading the encryption keys: %w", err)
-	}
-	l := Loaded{At: got.Header.Revision, Exists: len(got.Kvs) > 0, Keys: Keys{Stage: Start}}
-	if !l.Exists {
-		return l, nil
-	}
-	l.modified = got.Kvs[0].ModRevision
-	var r sealed
-	if err := json.Unmarshal(got.Kvs[0].Value, &r); err != nil {
-		return l, &KeysError{fmt.Sprintf("the encryption keys in the datastore, %s, are damaged: %v: restore a backup of the datastore", s.record(), err)}
-	}
-	l.Keys, err = s.Seal.open(r.Sealed[s.Seal.Name])
+	l := Loaded{Keys: Keys{Stage: Start}}
+	found, err := s.Open(ctx, &l.Keys)
+	l.Found = found
 	return l, err
 }
 
+// Open reads a record.
+func (s Store) Open(ctx context.Context, into any) (f Found, err error) {
+	got, err := s.Client.Get(ctx, s.record())
+	if err != nil {
+		return f, fmt.Errorf("reading %s: %w", s.what(), err)
+	}
+	f.At, f.Exists = got.Header.Revision, len(got.Kvs) > 0
+	if !f.Exists {
+		return f, nil
+	}
+	f.modified = got.Kvs[0].ModRevision
+	var r sealed
+	if err := json.Unmarshal(got.Kvs[0].Value, &r); err != nil {
+		return f, &KeysError{fmt.Sprintf("%s in the datastore, %s, are damaged: %v: restore a backup of the datastore", s.what(), s.record(), err)}
+	}
+	err = errSeal
+	for _, seal := range s.Seals {
+		if text, opened := seal.open(r.Sealed[seal.Name]); opened == nil {
+			return f, json.Unmarshal(text, into)
+		}
+	}
+	return f, err
+}
+
 // errOther is the error if somebody else has changed the keys meanwhile.
-var errOther = errors.New("the encryption keys were changed by another command at the same time: look at coracle secrets-encrypt status, and repeat this one")
+var errOther = errors.New("they were changed by another command at the same time: look at their status, and repeat this one")
 
 // save writes the keys if they are still as they were loaded.
 func (s Store) save(ctx context.Context, before Loaded, k Keys) error {
-	box, err := s.Seal.close(k)
+	return s.Close(ctx, before.Found, k)
+}
+
+// Close writes a record if it is still as it was found.
+func (s Store) Close(ctx context.Context, before Found, value any) error {
+	plain, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(sealed{Sealed: map[string][]byte{s.Seal.Name: box}})
+	r := sealed{Sealed: map[string][]byte{}}
+	for _, seal := range s.Seals {
+		r.Sealed[seal.Name] = seal.close(plain)
+	}
+	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
 	done, _, err := s.putIf(ctx, s.record(), string(text), before.modified)
 	if err != nil {
-		return fmt.Errorf("writing the encryption keys: %w", err)
+		return fmt.Errorf("writing %s: %w", s.what(), err)
 	}
 	if !done {
-		return errOther
+		return fmt.Errorf("%s: %w", s.what(), errOther)
 	}
 	return nil
 }
@@ -208,7 +236,7 @@ func (s Store) Keep(ctx context.Context, l Loaded) error {
 	return s.save(ctx, l, l.Keys)
 }
 
-// Changes returns a channel that gets a value when the keys may have changed since l was loaded, and is closed when the watch ends.
-func (s Store) Changes(ctx context.Context, l Loaded) clientv3.WatchChan {
-	return s.Client.Watch(clientv3.WithRequireLeader(ctx), s.record(), clientv3.WithRev(l.At+1))
+// Changes returns a channel that gets a value when the record may have changed since it was found, and is closed when the watch ends.
+func (s Store) Changes(ctx context.Context, f Found) clientv3.WatchChan {
+	return s.Client.Watch(clientv3.WithRequireLeader(ctx), s.record(), clientv3.WithRev(f.At+1))
 }

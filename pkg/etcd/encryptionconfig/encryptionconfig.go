@@ -18,7 +18,7 @@ import (
 type Config struct {
 	Dial   func() (*clientv3.Client, error)
 	Prefix string // what all keys of the cluster in etcd begin with
-	Seal   func() (encryption.Seal, error)
+	Seals  func() ([]encryption.Seal, error)
 	Node   string
 	// File is the file, in memory; "" if the user has a configuration of their own, which excludes coracle's.
 	File string
@@ -29,7 +29,7 @@ var errTwo = encryption.NewKeysError("this cluster's Secrets are encrypted with 
 
 // Run is ready when the file is there.
 func (c Config) Run(ctx context.Context, ready func()) error {
-	seal, err := c.Seal()
+	seals, err := c.Seals()
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (c Config) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer client.Close()
-	store := encryption.Store{Client: client, Prefix: c.Prefix, Seal: seal}
+	store := encryption.Store{Client: client, Prefix: c.Prefix, Seals: seals}
 	if c.File == "" {
 		if _, err := await(ctx, func(ctx context.Context) (encryption.Loaded, error) { return checkUnused(ctx, store) }); err != nil {
 			return err

@@ -24,8 +24,13 @@ type follower struct {
 
 // reload takes the keys over from etcd. If somebody has removed them there, it puts those back that are known.
 func (f *follower) reload(ctx context.Context, known encryption.Loaded) (encryption.Loaded, error) {
-	again, err := f.store.Load(ctx)
+	again := known
+	seals, err := f.Seals() // they change with the cluster's authorities
 	if err != nil {
+		return again, err
+	}
+	f.store.Seals = seals
+	if again, err = f.store.Load(ctx); err != nil {
 		return again, err
 	}
 	if known.Exists && !again.Exists {
@@ -70,7 +75,7 @@ const (
 func (f *follower) follow(ctx context.Context, k encryption.Loaded) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
-	changes := f.store.Changes(watching, k)
+	changes := f.store.Changes(watching, k.Found)
 	if f.withdraw == nil { // a server that is about to use keys is waited for
 		if _, err := f.present(ctx, ""); err != nil {
 			return err

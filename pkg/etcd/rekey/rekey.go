@@ -26,7 +26,7 @@ type Rekey struct {
 	// CA is the file with the new authority's certificate.
 	CA string
 	// Seal returns the new cluster's seal of its encryption keys.
-	Seal func() (encryption.Seal, error)
+	Seals func() ([]encryption.Seal, error)
 	// Dial connects to etcd.
 	Dial func() (*clientv3.Client, error)
 }
@@ -109,14 +109,14 @@ func (r Rekey) rekey(ctx context.Context) error {
 
 // newKeys makes encryption keys for the new cluster if the former one had some, and sets what reads and writes Secrets.
 func (r Rekey) newKeys(ctx context.Context, keys *encryption.Store, request rekeyrequest.Request, e *edit) (err error) {
-	if len(request.Seal) != len(keys.Seal.Key) { // of a snapshot of before anything was encrypted
+	if len(request.Seal) != len(encryption.Seal{}.Key) { // of a snapshot of before anything was encrypted
 		return nil
 	}
 	formerName, err := pki.CAPin(request.CA)
 	if err != nil {
 		return err
 	}
-	if keys.Seal, err = r.Seal(); err != nil {
+	if keys.Seals, err = r.Seals(); err != nil {
 		return err
 	}
 	both, ok, err := keys.Refound(ctx, encryption.Seal{Name: formerName, Key: [32]byte(request.Seal)})

@@ -17,7 +17,7 @@ type Request struct {
 	CA []byte `json:"ca"`
 	// Addresses maps each node's address in the former cluster to its new one.
 	Addresses map[netip.Addr]netip.Addr `json:"addresses,omitempty"`
-	// Seal opens the former cluster's encryption keys: pki.SealKey of its CA. It is in nobody's use any more once the request is done.
+	// Seal opens the former cluster's encryption keys: pki.SealKeys of its CA. It is in nobody's use any more once the request is done.
 	Seal []byte `json:"seal,omitempty"`
 	// Machines are the hashes of the new machines' keys, by node name. They replace those of the former machines.
 	Machines map[string]string `json:"machines,omitempty"`

@@ -38,6 +38,7 @@ type APIServer struct {
 	Encryption string
 	Extension  Extension         // paths of coracle; the zero value has none
 	Egress     Egress            // how nodes and pods are reached
+	Accounts   *AccountKeys      // nil reads the keys of service accounts once
 	Alone      func() bool       // reports whether the cluster has never had another server
 	Guard      Guard             // checks the requests of nodes; may be nil
 	Groups     []Group           // API groups of coracle
@@ -157,7 +158,10 @@ func (a APIServer) options(ctx context.Context) (options.CompletedOptions, error
 	if err != nil {
 		return none, err
 	}
-	return completed, errors.Join(completed.Validate()...)
+	if err := errors.Join(completed.Validate()...); err != nil {
+		return none, err
+	}
+	return completed, a.Accounts.install(ctx, &completed)
 }
 
 // setProbe sets the probe of whether the server lives: a request over its port that needs nothing but the server itself.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/filewatch"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
@@ -28,7 +29,8 @@ import (
 // ControllerManager is the component. It needs a healthy API server when it starts.
 type ControllerManager struct {
 	Kubeconfig        string
-	CA, CAKey         string        // sign certificates; CA is also what pods get to verify the API server
+	CA                string        // what pods get to verify the API server
+	Signer, CAKey     string        // sign certificates
 	CertificateLife   time.Duration // of certificates that are requested through the API, at most
 	ServiceAccountKey string
 	VolumePlugins     string // directory of FlexVolume plugins, made if it is missing
@@ -36,9 +38,35 @@ type ControllerManager struct {
 	Args              []string // pass-through flags, "name=value"
 }
 
-// Run runs the controllers until ctx is done, and may be called again then. It is ready when they are configured.
+// Run runs the controllers until ctx is done, and may be called again then. It is ready when they are configured. They start again when the CA for pods
+// or the key for tokens changes, which upstream reads at the start only.
 func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "kube-controller-manager")
+	ready = sync.OnceFunc(ready)
+	changes := filewatch.Changes(ctx, func() string { return filewatch.State(c.CA) + filewatch.State(c.ServiceAccountKey) })
+	for {
+		once, end := context.WithCancel(ctx)
+		changed := make(chan bool, 1)
+		go func() {
+			select {
+			case <-changes:
+				changed <- true
+				end()
+			case <-once.Done():
+				changed <- false
+			}
+		}()
+		err := c.run(once, ready)
+		end()
+		if !<-changed || ctx.Err() != nil {
+			return err
+		}
+		logrus.WithField("component", "kube-controller-manager").Info("starting the controllers again with another CA for pods, or another key for tokens")
+	}
+}
+
+// run runs the controllers once.
+func (c ControllerManager) run(ctx context.Context, ready func()) error {
 	opts, err := options.NewKubeControllerManagerOptions()
 	if err != nil {
 		return fmt.Errorf("making the default options: %w", err)
@@ -127,7 +155,7 @@ func (c ControllerManager) flags() kube.Flags {
 
 		{"service-account-private-key-file", c.ServiceAccountKey},
 		{"root-ca-file", c.CA},
-		{"cluster-signing-cert-file", c.CA},
+		{"cluster-signing-cert-file", c.Signer},
 		{"cluster-signing-key-file", c.CAKey},
 		{"cluster-signing-duration", c.CertificateLife.String()},
 		{"flex-volume-plugin-dir", c.VolumePlugins},

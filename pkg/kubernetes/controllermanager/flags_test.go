@@ -32,7 +32,7 @@ func TestFlags(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := ControllerManager{Kubeconfig: "/var/lib/coracle/server/etc/controller-manager.kubeconfig",
-				CA: "/var/lib/coracle/server/pki/ca.crt", CAKey: "/var/lib/coracle/server/pki/ca.key", CertificateLife: 24 * time.Hour,
+				CA: "/var/lib/coracle/server/pki/ca.crt", Signer: "/var/lib/coracle/server/pki/ca-signer.crt", CAKey: "/var/lib/coracle/server/pki/ca.key", CertificateLife: 24 * time.Hour,
 				ServiceAccountKey: "/var/lib/coracle/server/pki/sa.key", VolumePlugins: "/var/lib/coracle/server/volume-plugins", Args: c.args}
 			m.Network.ClusterCIDRs, m.Network.ServiceCIDRs = c.cluster, c.service
 			golden.Check(t, "testdata/"+name+".golden", m.flags().String())

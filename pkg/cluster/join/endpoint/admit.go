@@ -193,11 +193,12 @@ func (s *Server) mayRenew(r *http.Request, who caller, key string) error {
 	if key != clientKey(r) {
 		return newRefusal(http.StatusForbidden, "a node's certificate is renewed for the key that it has")
 	}
-	if expired := r.TLS.PeerCertificates[0].NotAfter; time.Now().After(expired) {
+	cert := r.TLS.PeerCertificates[0]
+	if former := s.Former != nil && s.Former(cert); former || time.Now().After(cert.NotAfter) {
 		if err := s.claims().checkHolder(r.Context(), who.node(), key); err != nil {
 			return err
 		}
-		s.log().WithField("from", r.RemoteAddr).Infof("renewing the certificate of node %s, which expired on %s", who.node(), expired.Format(time.DateOnly))
+		s.log().WithField("from", r.RemoteAddr).Infof("renewing the certificate of node %s, valid until %s, of a former authority: %t", who.node(), cert.NotAfter.Format(time.DateOnly), former)
 	}
 	return s.claims().Renew(r.Context(), who.node(), key)
 }

@@ -6,6 +6,7 @@ package endpoint
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,6 +50,8 @@ type Server struct {
 	Keys func() (map[string][]byte, error)
 	// Sign issues a node's client certificate.
 	Sign func(csr []byte, node string) ([]byte, error)
+	// Former reports whether a former CA of the cluster has signed a certificate; nil if there is none.
+	Former func(*x509.Certificate) bool
 	// BeforeServer is called before another server gets the keys.
 	BeforeServer func() error
 

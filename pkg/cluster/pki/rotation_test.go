@@ -1,0 +1,196 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+)
+
+// stages returns the stages of a change.
+func stages(t *testing.T, cfg config.Config, given map[string][]byte) []Rotation {
+	t.Helper()
+	trusting, err := BeginRotation(cfg.Dirs, given, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	signing := trusting
+	signing.Stage = Signing
+	return []Rotation{trusting, signing, signing.Finish()}
+}
+
+// verifies reports whether a leaf of cfg is valid for somebody who knows the authorities in a bundle only.
+func verifies(t *testing.T, cfg config.Config, name string, bundle []byte) bool {
+	t.Helper()
+	l := leafNamed(name)
+	both, err := tls.LoadX509KeyPair(l.certFile(cfg.Dirs), l.keyFile(cfg.Dirs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	for _, der := range both.Certificate[1:] {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		between.AddCert(cert)
+	}
+	_, err = both.Leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: l.Usage})
+	return err == nil
+}
+
+// TestRotation changes all authorities twice. At each stage, whoever knows the first authorities only accepts all certificates, and a change that was
+// interrupted after any file goes on.
+func TestRotation(t *testing.T) {
+	cfg := testConfig(t)
+	ensureAll(t, cfg)
+	first := map[authority][]byte{}
+	for _, a := range authorities {
+		first[a], _ = os.ReadFile(a.certFile(cfg.Dirs))
+	}
+	pin, err := OwnPin(cfg.Dirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		for _, r := range stages(t, cfg, nil) {
+			if r.Matches(cfg.Dirs) {
+				t.Fatalf("%d %s: it has the files already", round, r.Stage)
+			}
+			files := r.Files()
+			for n := range len(files) { // as far as a crash lets it come
+				some := slices.Sorted(maps.Keys(files))[:n]
+				for _, name := range some {
+					if strings.HasSuffix(name, ".key") == strings.Contains(name, "ca") { // any file but an authority's key alone may be the first; see Adopt
+						continue
+					}
+					if err := atomicfile.Write(filepath.Join(cfg.Dirs.PKI(), name), files[name], 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for range 2 {
+				if err := Adopt(cfg, files); err != nil {
+					t.Fatalf("%d %s: %v", round, r.Stage, err)
+				}
+			}
+			if !r.Matches(cfg.Dirs) {
+				t.Errorf("%d %s: the files are others", round, r.Stage)
+			}
+			checkAll(t, cfg)
+			for _, l := range allLeaves() {
+				if !verifies(t, cfg, l.Name, first[l.CA]) {
+					t.Errorf("%d %s: who knows the first authority does not accept %s", round, r.Stage, l.Name)
+				}
+			}
+			now, err := OwnPin(cfg.Dirs)
+			if err != nil || (now == pin) != (r.Stage == Trusting) && round == 0 {
+				t.Errorf("%d %s: the pin is %s, %v", round, r.Stage, now, err)
+			}
+			seals, err := SealKeys(cfg.Dirs)
+			if want := map[RotationStage]int{Trusting: 2, Signing: 2, Finished: 1}[r.Stage]; err != nil || len(seals) != want || seals[0].Name != now {
+				t.Errorf("%d %s: %d seals, %v", round, r.Stage, len(seals), err)
+			}
+		}
+	}
+	old := &pair{}
+	if old.Cert, err = parseCert(first[clusterCA]); err != nil {
+		t.Fatal(err)
+	}
+	if !SignedByFormer(cfg.Dirs, old.Cert) {
+		t.Error("the first authority is forgotten")
+	}
+	if data, _ := os.ReadFile(clusterCA.certFile(cfg.Dirs)); len(parseCerts(data)) != 1 {
+		t.Error("a former authority is accepted still")
+	}
+}
+
+// TestForeignAuthorities: files of another cluster, damaged ones, or those of before a change that is finished, are not taken over.
+func TestForeignAuthorities(t *testing.T) {
+	cfg, other := testConfig(t), testConfig(t)
+	ensureAll(t, cfg)
+	ensureAll(t, other)
+	all := stages(t, cfg, nil)
+	foreign := stages(t, other, nil)
+	damaged := maps.Clone(all[1].Files())
+	damaged["etcd/ca.key"] = all[0].Before["ca.key"]
+	before := snapshot(t, cfg)
+	for name, files := range map[string]map[string][]byte{"foreign": foreign[0].Files(), "a foreign change": foreign[2].Files(), "damaged": damaged, "empty": {}} {
+		if err := Adopt(cfg, files); err == nil {
+			t.Errorf("%s: they are taken over", name)
+		}
+	}
+	if !maps.Equal(before, snapshot(t, cfg)) {
+		t.Error("files changed")
+	}
+	for _, r := range all {
+		if err := Adopt(cfg, r.Files()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Adopt(cfg, all[0].Before); err == nil {
+		t.Error("the former authorities are back")
+	}
+	if len(all[2].Before["ca.key"])+len(all[2].Before["sa.key"]) > 0 {
+		t.Error("a finished change has former keys")
+	}
+}
+
+// TestGivenAuthorities: an intermediate authority of a company's takes the place of the cluster's own; only what fits is accepted.
+func TestGivenAuthorities(t *testing.T) {
+	cfg := testConfig(t)
+	ensureAll(t, cfg)
+	company := authority{Name: "company", CN: "Company Root"}
+	rootKey, _ := newKey()
+	root, err := sign(authorityTemplate(company, time.Now()), rootKey, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, _ := newKey()
+	cert, err := sign(authorityTemplate(authority{CN: "Company Cluster CA"}, time.Now()), key, &pair{root, rootKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyData, _ := encodeKey(key)
+	rootKeyData, _ := encodeKey(rootKey)
+	chain := append(encodeCert(cert), encodeCert(root)...)
+	own, err := ReadKeys(cfg.Dirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, wrong := range map[string]map[string][]byte{
+		"no key":      {"ca.crt": chain},
+		"another key": {"ca.crt": chain, "ca.key": rootKeyData},
+		"present":     {"ca.crt": own["ca.crt"], "ca.key": own["ca.key"]},
+		"a bad sa":    {"sa.key": []byte("x")},
+		"unknown":     {"other.key": keyData},
+	} {
+		if _, err := BeginRotation(cfg.Dirs, wrong, time.Now()); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+	for _, r := range stages(t, cfg, map[string][]byte{"ca.crt": chain, "ca.key": keyData}) {
+		if err := Adopt(cfg, r.Files()); err != nil {
+			t.Fatal(err)
+		}
+		checkAll(t, cfg)
+	}
+	if !verifies(t, cfg, "apiserver", encodeCert(root)) || !verifies(t, cfg, "apiserver", own["ca.crt"]) {
+		t.Error("who knows the company's root, or the former authority, does not accept the API's certificate")
+	}
+	if got, err := ReadKeys(cfg.Dirs); err != nil || string(got["sa.key"]) != string(own["sa.key"]) || string(got["etcd/ca.crt"]) != string(own["etcd/ca.crt"]) {
+		t.Errorf("what was not given changed, %v", err)
+	}
+	if signer, err := readCerts(filepath.Join(cfg.Dirs.PKI(), SignerFile)); err != nil || len(signer) != 1 || !signer[0].Equal(cert) {
+		t.Errorf("kube-controller-manager signs with %v, %v", signer, err)
+	}
+}

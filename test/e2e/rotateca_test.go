@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// issuers returns who has signed the certificates of a host, by their names.
+func issuers(h *hosts.Host) map[string]string {
+	var list []struct{ Name, Issuer string }
+	all := map[string]string{}
+	if err := json.Unmarshal([]byte(h.Coracle("certificate", "check", "-o", "json")), &list); err == nil {
+		for _, one := range list {
+			all[one.Name] = one.Issuer
+		}
+	}
+	return all
+}
+
+// former returns an error if a certificate of a host is still signed by an authority with one of the names that a cluster begins with.
+func former(h *hosts.Host) error {
+	var all []string
+	for name, issuer := range issuers(h) {
+		if !strings.Contains(issuer, "@") {
+			all = append(all, name)
+		}
+	}
+	if len(all) > 0 {
+		return fmt.Errorf("%s: former authorities have signed %v", h.Name, all)
+	}
+	return nil
+}
+
+// testRotateCA replaces all authorities while Secrets are written and read. It returns a token that the former key has signed.
+func testRotateCA(t *testing.T, c *hosts.Cluster) string {
+	server := c.Servers[0]
+	before := server.Coracle("kubectl", "get", "cm", "kube-root-ca.crt", "-o", "jsonpath={.data}")
+	token := strings.TrimSpace(server.Kubectl("create", "token", "default"))
+	load := startSecretsLoad(t, c, c.Servers...)
+	defer func() { server.Kubectl("delete", "secrets", "--all") }()
+	began := time.Now()
+	second := c.Servers[len(c.Servers)-1].Command(hosts.Bin(t), "certificate", "rotate-ca") // one of the two waits, or says that the other one runs
+	if err := second.Start(); err != nil {
+		t.Fatal(err)
+	}
+	hosts.Eventually(t, time.Minute, func() error {
+		out, err := server.TryCoracle("certificate", "rotate-ca")
+		if err != nil && !strings.Contains(err.Error(), "are being changed by") {
+			t.Fatal(err)
+		}
+		t.Log(out)
+		return err
+	})
+	_ = second.Wait()
+	t.Logf("servers sign with the new authorities after %.1f s", time.Since(began).Seconds())
+	for _, h := range c.Servers {
+		hosts.Eventually(t, 30*time.Second, func() error { return former(h) })
+	}
+	hosts.Eventually(t, 30*time.Second, func() error {
+		if server.Kubectl("get", "cm", "kube-root-ca.crt", "-o", "jsonpath={.data}") == before {
+			return errors.New("kube-root-ca.crt is the former one")
+		}
+		return nil
+	})
+	for _, h := range c.Servers {
+		if err := asToken(t, c, h, token); err != nil {
+			t.Errorf("%s: with a token that the former key signed: %v", h.Name, err)
+		}
+		if err := asToken(t, c, h, strings.TrimSpace(server.Kubectl("create", "token", "default"))); err != nil {
+			t.Errorf("%s: with a token that the new key signed: %v", h.Name, err)
+		}
+		h.Coracle("wait", "--timeout", "1m")
+	}
+	load.end(t)
+	return token
+}
+
+// asToken asks a server who the owner of a token is.
+func asToken(t *testing.T, c *hosts.Cluster, h *hosts.Host, token string) error {
+	t.Helper()
+	config, err := c.Config(h, hosts.OwnAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = rest.AnonymousClientConfig(config)
+	config.BearerToken = token
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err == nil && who.Status.UserInfo.Username != "system:serviceaccount:default:default" {
+		err = fmt.Errorf("it is %s", who.Status.UserInfo.Username)
+	}
+	return err
+}
+
+// testFinishCA has the former authorities dropped. The administrator's former kubeconfig and tokens of the former key are refused then.
+func testFinishCA(t *testing.T, c *hosts.Cluster, token string) {
+	server := c.Servers[0]
+	config, err := c.Config(server, hosts.OwnAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := startSecretsLoad(t, c, c.Servers...)
+	defer func() { server.Kubectl("delete", "secrets", "--all") }()
+	hosts.Eventually(t, 30*time.Second, func() error { // servers report every ten seconds
+		_, err := server.TryCoracle("certificate", "rotate-ca", "--finish")
+		if err == nil || !strings.Contains(err.Error(), "  system:serviceaccount:default:default (JTI=") || !strings.Contains(err.Error(), "a token, from e2e.test") {
+			return fmt.Errorf("who uses the former authorities is not named: %v", err)
+		}
+		return nil
+	})
+	t.Log(server.Coracle("certificate", "rotate-ca", "--finish", "--force"))
+	load.end(t)
+	for _, h := range c.Servers {
+		hosts.Eventually(t, 30*time.Second, func() error { // verified tokens are kept for ten seconds
+			if err := asToken(t, c, h, token); !apierrors.IsUnauthorized(err) {
+				return fmt.Errorf("%s: with a token of the former key: %v", h.Name, err)
+			}
+			return nil
+		})
+		h.Coracle("wait", "--timeout", "1m")
+	}
+	if _, err := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("with the administrator's present kubeconfig: %v", err)
+	}
+}
+
+// testAuthorities replaces the authorities of three servers, with commands that are killed and two at once.
+func testAuthorities(t *testing.T, c *hosts.Cluster) {
+	for i, after := range []time.Duration{200 * time.Millisecond, 3 * time.Second} {
+		killed := c.Servers[i].Command(hosts.Bin(t), "certificate", "rotate-ca")
+		if err := killed.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(after, func() { _ = killed.Process.Kill() })
+		_ = killed.Wait()
+	}
+	token := testRotateCA(t, c)
+	testFinishCA(t, c, token)
+}
