@@ -145,6 +145,7 @@ func testComeBack(t *testing.T, c *hosts.Cluster) {
 		}
 	})
 	t.Run("with an expired certificate", func(t *testing.T) { testExpiredAgent(t, server.For(t), agent.For(t)) })
+	t.Run("after the authorities were replaced", func(t *testing.T) { testAwayDuringRotation(t, c.For(t)) })
 	t.Run("with a setting that is not the cluster's", func(t *testing.T) {
 		out, err := agent.Command(hosts.Bin(t), "agent", "--disable=dns").CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "--disable is dns, but the cluster's is nothing") {

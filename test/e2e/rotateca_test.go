@@ -152,3 +152,21 @@ func testAuthorities(t *testing.T, c *hosts.Cluster) {
 	token := testRotateCA(t, c)
 	testFinishCA(t, c, token)
 }
+
+// testAwayDuringRotation: an agent that was off while its cluster's authorities were replaced comes back without a token.
+func testAwayDuringRotation(t *testing.T, c *hosts.Cluster) {
+	server, agent := c.Servers[0], c.Agents[0]
+	server.Coracle("certificate", "rotate-ca")
+	server.Coracle("certificate", "rotate-ca", "--finish", "--force")
+	began := time.Now()
+	s := agent.StartAgent("--token-file=/etc/coracle/gone")
+	agent.Coracle("wait", "--timeout", "1m")
+	t.Logf("back after %.1f s", time.Since(began).Seconds())
+	hosts.Eventually(t, time.Minute, func() error { return former(agent) })
+	if strings.Contains(s.Log(), "joined the cluster") {
+		t.Error("it joined again")
+	}
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+}

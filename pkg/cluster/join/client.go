@@ -102,7 +102,8 @@ func (c Client) ask(ctx context.Context, method, path string, body []byte, answe
 		if err != nil {
 			return nil, fmt.Errorf("reading the certificate for requests: %w", err)
 		}
-		tlsConfig.Certificates = []tls.Certificate{pair}
+		// Also if the server does not name its authority: it accepts one of a former authority for a renewal.
+		tlsConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	// No proxy: nodes reach the servers of their cluster directly.
 	transport := &http.Transport{

@@ -148,11 +148,13 @@ func (j *joiner) agent(ctx context.Context) (config.Known, error) {
 	known, err := j.refresh(ctx, pki.NodeFiles)
 	denied := errors.As(err, new(*Denied))
 	if denied { // the cluster may have another CA since
-		renewed, err := j.rejoinAny(ctx, j.others())
-		if err == nil && renewed.From != "" {
+		renewed, why := j.rejoinAny(ctx, j.others())
+		switch {
+		case why == nil && renewed.From != "":
 			return renewed, nil
+		case errors.As(why, new(*Unreachable)):
+			return j.rejoin(ctx)
 		}
-		logrus.WithError(err).Debug("renewing this node's certificate")
 	}
 	switch {
 	case denied && j.token != nil:
