@@ -106,11 +106,11 @@ func (s saving) upload(ctx context.Context, made *backup.Copy, keys backup.Keys)
 }
 
 func (s saving) send(ctx context.Context, b *bucket.Bucket, made backup.Copy, keys backup.Keys) (sent bucket.Sent, err error) {
-	_, secret, err := pki.SealKey(s.dirs)
+	seals, err := pki.SealKeys(s.dirs)
 	if err != nil {
 		return sent, err
 	}
-	derived, err := hkdf.Key(sha256.New, secret[:], nil, "coracle: pieces of backups in buckets", len(bucket.PieceKey{}))
+	derived, err := hkdf.Key(sha256.New, seals[0].Key[:], nil, "coracle: pieces of backups in buckets", len(bucket.PieceKey{}))
 	if err != nil {
 		return sent, err
 	}

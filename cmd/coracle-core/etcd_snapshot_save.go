@@ -75,11 +75,11 @@ func (i installation) saving(ctx context.Context, o config.Snapshots) (s saving,
 	if err := i.ownEtcd(); err != nil {
 		return s, err
 	}
-	cluster, _, err := pki.SealKey(i.dirs)
+	seals, err := pki.SealKeys(i.dirs) // that of the authority that signs comes first
 	if err != nil {
 		return s, err
 	}
-	return saving{installation: i, settings: o, series: backup.Series{Name: o.Name, Node: i.config.Node.Name, Cluster: cluster}}, nil
+	return saving{installation: i, settings: o, series: backup.Series{Name: o.Name, Node: i.config.Node.Name, Cluster: seals[0].Name}}, nil
 }
 
 // memoryLimit is for this process, which runs beside the control plane: Go's runtime collects more often before it uses more.
