@@ -55,15 +55,11 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 	extras := newAddonParts(cfg, report, joins.hub)
 	accounts, former := accountKeys(cfg), joins.watchFormer()
 	api := g.Add("kube-apiserver", apiserver.APIServer{
-		Store:      data.store,
-		API:        cfg.API,
-		Network:    cfg.Network,
-		Security:   cfg.Security,
-		Issuer:     accounts.Issuer,
-		Accounts:   accounts,
-		Files:      apiserverFiles(dirs),
-		AuditLog:   dirs.AuditLog(),
-		InMemory:   cfg.Ephemeral.On,
+		Store: data.store, API: cfg.API, Network: cfg.Network, Security: cfg.Security,
+		Issuer:   accounts.Issuer,
+		Accounts: accounts,
+		Files:    apiserverFiles(dirs),
+		AuditLog: dirs.AuditLog(), InMemory: cfg.Ephemeral.On,
 		Encryption: encryptionFile,
 		Extension:  joins.extension(),
 		Egress:     joins.egress(cfg),
