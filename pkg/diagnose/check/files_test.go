@@ -51,6 +51,15 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestSeccompAtStart: a server does not start if none of its pods would.
+func TestSeccompAtStart(t *testing.T) {
+	m := machine(t, nil)
+	m.starting = true
+	fine(t, seccomp(t.Context(), m))
+	m.Config.Security.Hardened = true
+	expect(t, seccomp(t.Context(), m), Fail, "no seccomp filters", "--hardened=false")
+}
+
 func TestFirewallKeeper(t *testing.T) {
 	for want, files := range map[string]map[string]string{
 		"":          nil,
