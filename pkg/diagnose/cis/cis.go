@@ -12,8 +12,10 @@ import (
 	"slices"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 	"github.com/coracle-dev/coracle/pkg/machine/install"
 )
 
@@ -56,26 +58,38 @@ type Machine struct {
 	Config config.Config
 	// Parts are what the upstream parts that run here were started with.
 	Parts map[string]state.Settings
+	// Standby are the parts that do not work here because another server leads.
+	Standby map[string]bool
 	// Service is the file of the service; "" if coracle was not installed as one.
 	Service string
 }
 
 // Open returns the machine with the coracle that runs with the given configuration.
 func Open(cfg config.Config) (*Machine, error) {
-	m := &Machine{Config: cfg, Parts: map[string]state.Settings{}}
+	m := &Machine{Config: cfg, Parts: map[string]state.Settings{}, Standby: map[string]bool{}}
 	children := []string{state.Node}
 	if cfg.Role == config.Server {
 		children = append(children, state.ControlPlane)
 	}
 	for _, child := range children {
 		parts, running, err := state.ReadSettings(cfg.Dirs, child)
-		switch {
-		case errors.Is(err, fs.ErrPermission):
+		if errors.Is(err, fs.ErrPermission) {
 			return nil, fmt.Errorf("only root may see how coracle was started: use sudo (%w)", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		p, _, err := state.Read(cfg.Dirs, child)
+		switch {
 		case err != nil:
 			return nil, err
+		case !running && p.Alive():
+			return nil, fmt.Errorf("process %s of coracle has not reported what its parts were started with: wait until it has started; if it is of an earlier version, restart coracle", child)
 		case !running:
 			return nil, fmt.Errorf("process %s of coracle does not run, and what runs is checked: start coracle, and see coracle status", child)
+		}
+		for _, unit := range p.Units {
+			m.Standby[unit.Name] = unit.State == lifecycle.Standby
 		}
 		maps.Copy(m.Parts, parts)
 	}
@@ -83,10 +97,8 @@ func Open(cfg config.Config) (*Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for coracle's service: %w", err)
 	}
-	for _, file := range []string{"/etc/systemd/system/" + record.Service + ".service", "/etc/init.d/" + record.Service} {
-		if ok && paths.Exists(file) {
-			m.Service = file
-		}
+	if init, err := initsystem.Detect(); ok && err == nil && paths.Exists(init.File(record.Service)) {
+		m.Service = init.File(record.Service)
 	}
 	return m, nil
 }
@@ -162,7 +174,7 @@ func (m *Machine) absent(part string) verdict {
 		v.reason = "it is disabled"
 	case part == "etcd" && m.Config.Datastore.External():
 		v.reason = "the datastore is not coracle's"
-	case part == "kube-controller-manager", part == "kube-scheduler":
+	case m.Standby[part]:
 		v.reason = "it runs on the server that leads"
 	default: // it should run
 		v.result = Fail

@@ -269,6 +269,10 @@ func TestMissingParts(t *testing.T) {
 	delete(m.Parts, scheduler)
 	delete(m.Parts, proxy)
 	m.Config.Disable = []string{proxy}
+	if bad := m.Run().ids(failed); !slices.Equal(bad, []string{"1.4.1", "1.4.2"}) {
+		t.Errorf("on the server that leads, failed: %v", bad)
+	}
+	m.Standby = map[string]bool{scheduler: true}
 	if bad := m.Run().ids(failed); len(bad) > 0 {
 		t.Errorf("failed: %v", bad)
 	}
@@ -276,7 +280,22 @@ func TestMissingParts(t *testing.T) {
 	if bad := m.Run().ids(failed); !slices.Equal(bad, []string{"4.3.1"}) {
 		t.Errorf("failed: %v", bad)
 	}
+	for id := range strings.FieldsSeq("4.2.1 4.2.4 4.2.5 4.2.6 4.2.8 4.2.11 4.2.14") {
+		for name, change := range map[string]func(){
+			"no configuration": func() { m.Parts["kubelet"] = state.Settings{Config: []byte("seccompDefault: true")} },
+			"no kubelet":       func() { delete(m.Parts, "kubelet") },
+		} {
+			change()
+			if f := m.finding(t, id); f.Result != Fail && f.Result != Warn {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+	}
 	if _, err := Open(m.Config); err == nil || !strings.Contains(err.Error(), "does not run") {
 		t.Error(err)
+	}
+	state.NewRecorder(m.Config.Dirs, state.Node, "v1")
+	if _, err := Open(m.Config); err == nil || !strings.Contains(err.Error(), "restart coracle") {
+		t.Errorf("of a process that has reported nothing: %v", err)
 	}
 }

@@ -1,13 +1,11 @@
 package cis
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 const (
@@ -22,21 +20,21 @@ const (
 // controlPlane lists the recommendations for servers.
 func controlPlane() []row {
 	return slices.Concat(controlPlaneFiles(), apiServer(), []row{
-		{"1.3.1", judged, "the number of ended pods that are kept is limited", because(flag(manager, "terminated-pod-gc-threshold", isNot("0")), Pass, "upstream's default is 12500")},
-		{"1.3.2", automated, "kube-controller-manager offers no profiles", flag(manager, "profiling", is("false"))},
-		{"1.3.3", automated, "each controller has credentials of its own", flag(manager, "use-service-account-credentials", is("true"))},
+		{"1.3.1", judged, "the number of ended pods that are kept is limited", byDefault(manager, "terminated-pod-gc-threshold", atLeast(1), "upstream's default is 12500")},
+		{"1.3.2", automated, "kube-controller-manager offers no profiles", flag(manager, "profiling", truth(false))},
+		{"1.3.3", automated, "each controller has credentials of its own", flag(manager, "use-service-account-credentials", truth(true))},
 		{"1.3.4", automated, "tokens of service accounts are signed with a key for that", flag(manager, "service-account-private-key-file", given)},
 		{"1.3.5", automated, "pods get the authority to verify the API server with", flag(manager, "root-ca-file", given)},
-		{"1.3.6", automated, "serving certificates of kubelets are rotated", because(flag(manager, "feature-gates", lacks("RotateKubeletServerCertificate=false")), Pass, notSet)},
+		{"1.3.6", automated, "serving certificates of kubelets are rotated", byDefault(manager, "feature-gates", gate("RotateKubeletServerCertificate"), notSet)},
 		{"1.3.7", automated, "kube-controller-manager listens on loopback only", loopbackOnly(manager)},
-		{"1.4.1", automated, "kube-scheduler offers no profiles", flag(scheduler, "profiling", is("false"))},
+		{"1.4.1", automated, "kube-scheduler offers no profiles", orFile(scheduler, "enableProfiling", truth(false), flag(scheduler, "profiling", truth(false)))},
 		{"1.4.2", automated, "kube-scheduler listens on loopback only", loopbackOnly(scheduler)},
 		{"2.1", automated, "etcd's clients connect with TLS", unlessSocket(etcd, "listen-client-urls", both(flag(etcd, "cert-file", given), flag(etcd, "key-file", given)))},
-		{"2.2", automated, "etcd's clients need a certificate", unlessSocket(etcd, "listen-client-urls", flag(etcd, "client-cert-auth", is("true")))},
-		{"2.3", automated, "etcd does not sign certificates for clients itself", flag(etcd, "auto-tls", isNot("true"))},
+		{"2.2", automated, "etcd's clients need a certificate", unlessSocket(etcd, "listen-client-urls", flag(etcd, "client-cert-auth", truth(true)))},
+		{"2.3", automated, "etcd does not sign certificates for clients itself", byDefault(etcd, "auto-tls", truth(false), notSet)},
 		{"2.4", automated, "etcd's members connect with TLS", both(flag(etcd, "peer-cert-file", given), flag(etcd, "peer-key-file", given))},
-		{"2.5", automated, "etcd's members need a certificate", flag(etcd, "peer-client-cert-auth", is("true"))},
-		{"2.6", automated, "etcd does not sign certificates for members itself", flag(etcd, "peer-auto-tls", isNot("true"))},
+		{"2.5", automated, "etcd's members need a certificate", flag(etcd, "peer-client-cert-auth", truth(true))},
+		{"2.6", automated, "etcd does not sign certificates for members itself", byDefault(etcd, "peer-auto-tls", truth(false), notSet)},
 		{"2.7", manual, "etcd has an authority of its own", ownAuthority},
 		{"3.2.1", manual, "requests are audited by a policy", flag(api, "audit-policy-file", given)},
 	})
@@ -45,15 +43,16 @@ func controlPlane() []row {
 func controlPlaneFiles() (rows []row) {
 	for i, part := range []string{api, manager, scheduler, etcd} {
 		specs := func(m *Machine) []string {
-			found, _ := filepath.Glob(filepath.Join(m.Config.Dirs.StaticPods(), "*"+part+"*")) // the pattern is valid
-			return found
+			file := filepath.Join(m.Config.Dirs.StaticPods(), part)
+			return existing(file+".yaml", file+".yml", file+".json")
 		}
 		rows = append(rows,
 			row{fmt.Sprintf("1.1.%d", 2*i+1), automated, part + ": mode of the pod's specification", inProcess(part, mode(specs, 0o600))},
 			row{fmt.Sprintf("1.1.%d", 2*i+2), automated, part + ": owner of the pod's specification", inProcess(part, rootOwned(specs))})
 	}
 	cni := func(m *Machine) []string {
-		return append(existing(m.Config.Dirs.CNIConfig()), below(m.Config.Dirs.CNIState(), "[0-9]*")...)
+		configs, _ := filepath.Glob(filepath.Join(filepath.Dir(m.Config.Dirs.CNIConfig()), "*")) // the pattern is valid
+		return append(configs, below(m.Config.Dirs.CNIState(), "[0-9]*")...)
 	}
 	admin := func(m *Machine) []string {
 		return existing(m.Config.API.KubeconfigPath, m.Config.Dirs.ServerConfig("admin.kubeconfig"))
@@ -140,51 +139,11 @@ func ownAuthority(m *Machine) verdict {
 	clients, _ := m.Parts[api].Flag("client-ca-file")
 	a, errA := os.ReadFile(theirs)
 	b, errB := os.ReadFile(clients)
-	return passes(errA == nil && errB == nil && string(a) != string(b), fmt.Sprintf("%s and %s differ", theirs, clients))
-}
-
-// anonymous tells which paths anonymous requests may reach.
-func anonymous(m *Machine) verdict {
-	if v := flag(api, "anonymous-auth", is("false"))(m); v.result == Pass {
-		return v
+	if err := errors.Join(errA, errB); err != nil {
+		return verdict{Fail, err.Error(), "the authorities of etcd's members and of the API's clients cannot be compared"}
 	}
-	path, _ := m.Parts[api].Flag("authentication-config")
-	var config struct {
-		Anonymous struct {
-			Enabled    bool
-			Conditions []struct{ Path string }
-		}
+	if string(a) == string(b) {
+		return passes(false, fmt.Sprintf("%s and %s are the same", theirs, clients))
 	}
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = yaml.Unmarshal(data, &config)
-	}
-	var reachable []string
-	for _, c := range config.Anonymous.Conditions {
-		reachable = append(reachable, c.Path)
-	}
-	if err != nil || config.Anonymous.Enabled && len(reachable) == 0 {
-		return verdict{Fail, api + " has no flag --anonymous-auth", "anonymous requests are possible"}
-	}
-	return verdict{Fail, path + ": " + strings.Join(reachable, ", "),
-		"health checks are anonymous, as those of load balancers are, and nothing else is; --kube-apiserver-arg=anonymous-auth=false refuses them too"}
-}
-
-// providers tells how Secrets are written, and no keys.
-func providers(m *Machine) verdict {
-	path, _ := m.Parts[api].Flag("encryption-provider-config")
-	var config struct {
-		Resources []struct{ Providers []map[string]any }
-	}
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = yaml.Unmarshal(data, &config)
-	}
-	if err != nil || len(config.Resources) == 0 || len(config.Resources[0].Providers) == 0 {
-		return verdict{Fail, "no providers in " + path, "Secrets are not encrypted"}
-	}
-	for name := range config.Resources[0].Providers[0] {
-		return passes(slices.Contains([]string{"aescbc", "aesgcm", "kms", "secretbox"}, name), fmt.Sprintf("%s writes with %s", path, name))
-	}
-	return verdict{result: Fail, evidence: "the first provider in " + path + " is empty"}
+	return passes(true, fmt.Sprintf("%s and %s differ", theirs, clients))
 }

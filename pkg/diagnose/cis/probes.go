@@ -1,14 +1,16 @@
 package cis
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // condition decides about the value of a flag, and whether it is set.
@@ -21,9 +23,29 @@ func is(want string) condition {
 	return func(value string, set bool) bool { return set && value == want }
 }
 
-// isNot accepts upstream's default too.
-func isNot(bad string) condition {
-	return func(value string, set bool) bool { return !set || value != bad }
+// truth compares a flag that is true or false, in any form that upstream accepts.
+func truth(want bool) condition {
+	return func(value string, set bool) bool {
+		got, err := strconv.ParseBool(value)
+		return set && err == nil && got == want
+	}
+}
+
+// gate accepts a list of feature gates in which one is enabled, or not mentioned and enabled by default, as beta.
+func gate(name string) condition {
+	return func(value string, _ bool) bool {
+		enabled, all := "true", ""
+		for one := range strings.SplitSeq(value, ",") {
+			key, state, _ := strings.Cut(strings.TrimSpace(one), "=")
+			switch key[strings.LastIndex(key, ":")+1:] { // after the name of a component
+			case name:
+				return truth(true)(state, true)
+			case "AllBeta":
+				all = state
+			}
+		}
+		return truth(true)(cmp.Or(all, enabled), true)
+	}
 }
 
 func has(word string) condition {
@@ -55,6 +77,58 @@ func flag(part, name string, ok condition) probe {
 		}
 		return passes(ok(value, set), evidence)
 	}
+}
+
+// byDefault compares a flag for which upstream's default is good too.
+func byDefault(part, name string, ok condition, reason string) probe {
+	return func(m *Machine) verdict {
+		v := flag(part, name, func(value string, set bool) bool { return !set || ok(value, set) })(m)
+		if _, set := m.Parts[part].Flag(name); v.result == Pass && !set {
+			v.reason = reason
+		}
+		return v
+	}
+}
+
+// orFile compares a field of the file that a part was given with --config, in place of a flag, which the part ignores then.
+func orFile(part, field string, ok condition, p probe) probe {
+	return func(m *Machine) verdict {
+		path, set := m.Parts[part].Flag("config")
+		if !set || path == "" {
+			return p(m)
+		}
+		value, set, err := fieldOf(path, field)
+		switch {
+		case err != nil:
+			return verdict{Fail, err.Error(), part + " has its settings from this file, and not from flags"}
+		case !set:
+			return passes(ok("", false), path+" has no "+field)
+		}
+		return passes(ok(value, true), fmt.Sprintf("%s: %s: %s", path, field, value))
+	}
+}
+
+// fieldOf returns a top field of a file in YAML, and whether it is there.
+func fieldOf(path, field string) (value string, set bool, err error) {
+	var tree map[string]any
+	if err := readYAML(path, &tree); err != nil {
+		return "", false, err
+	}
+	if tree[field] == nil {
+		return "", false, nil
+	}
+	return fmt.Sprint(tree[field]), true, nil
+}
+
+func readYAML(path string, into any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := yaml.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("reading %s: %w", path, err)
+	}
+	return nil
 }
 
 // both joins probes: all must pass.
@@ -103,6 +177,13 @@ func unlessSocket(part, urls string, p probe) probe {
 // kubelet compares a setting of the kubelet's whole configuration.
 func kubelet(ok func(any) bool, path ...string) probe {
 	return func(m *Machine) verdict {
+		s, started := m.Parts["kubelet"]
+		switch {
+		case !started:
+			return m.absent("kubelet")
+		case !json.Valid(s.Config):
+			return verdict{Fail, "the kubelet has reported no configuration", "restart coracle"}
+		}
 		value := m.kubelet(path...)
 		evidence := fmt.Sprintf("kubelet %s: %v", strings.Join(path, "."), value)
 		if value == nil {
@@ -110,93 +191,4 @@ func kubelet(ok func(any) bool, path ...string) probe {
 		}
 		return passes(ok(value), evidence)
 	}
-}
-
-// file is what the kernel says about a file.
-type file struct {
-	path  string
-	mode  fs.FileMode
-	owner uint32
-	group uint32
-	err   error
-}
-
-func stat(path string) file {
-	info, err := os.Stat(path)
-	if err != nil {
-		return file{path: path, err: err}
-	}
-	f := file{path: path, mode: info.Mode().Perm()}
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		f.owner, f.group = sys.Uid, sys.Gid
-	}
-	return f
-}
-
-// String is the evidence about a file.
-func (f file) String() string {
-	if f.err != nil {
-		return f.err.Error()
-	}
-	return fmt.Sprintf("%s has mode %03o and owner %d:%d", f.path, f.mode, f.owner, f.group)
-}
-
-// list returns the paths that a probe looks at.
-type list func(*Machine) []string
-
-// mode compares the modes of files: they must have no bits outside of mask.
-func mode(files list, mask fs.FileMode) probe {
-	return each(files, func(f file) bool { return f.mode&^mask == 0 })
-}
-
-// rootOwned compares the owners of files.
-func rootOwned(files list) probe {
-	return each(files, func(f file) bool { return f.owner == 0 && f.group == 0 })
-}
-
-// shown is how many files that are as they should be are listed.
-const shown = 3
-
-func each(files list, ok func(file) bool) probe {
-	return func(m *Machine) verdict {
-		var good, bad []string
-		for _, path := range files(m) {
-			if f := stat(path); f.err != nil || !ok(f) {
-				bad = append(bad, f.String())
-			} else {
-				good = append(good, f.String())
-			}
-		}
-		switch {
-		case len(bad) > 0:
-			return verdict{result: Fail, evidence: strings.Join(bad, ", ")}
-		case len(good) == 0:
-			return verdict{NotApplicable, "there is no such file", "coracle has not made one"}
-		case len(good) > shown:
-			good = append(good[:shown:shown], fmt.Sprintf("and %d more of this kind", len(good)-shown))
-		}
-		return verdict{result: Pass, evidence: strings.Join(good, ", ")}
-	}
-}
-
-// existing leaves out files that are not there.
-func existing(files ...string) []string {
-	return slices.DeleteFunc(files, func(path string) bool {
-		_, err := os.Stat(path)
-		return os.IsNotExist(err)
-	})
-}
-
-// below returns all files in a directory and its subdirectories whose names match.
-func below(dir, pattern string) (out []string) {
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if os.IsNotExist(err) {
-			return nil
-		}
-		if ok, _ := filepath.Match(pattern, filepath.Base(path)); ok || err != nil {
-			out = append(out, path) // of what cannot be listed, stat tells the error
-		}
-		return nil
-	})
-	return out
 }
