@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
@@ -45,12 +47,15 @@ coracle config flags kubelet -o json | jq .kubelet.config.seccompDefault`,
 	c.ValidArgs = upstreamParts()
 	c.RunE = func(c *cobra.Command, names []string) error {
 		dirs := here().dirs
-		parts, running, err := effectiveSettings(dirs)
+		parts, ended, err := effectiveSettings(dirs)
 		if err != nil {
 			return err
 		}
-		if !running {
-			fmt.Fprintln(c.ErrOrStderr(), "coracle does not run: this is what it was last started with")
+		for _, process := range ended {
+			fmt.Fprintf(c.ErrOrStderr(), "process %s does not run, or its parts have not started yet: of these, this is what they were last started with\n", process)
+		}
+		if len(names) == 0 {
+			names = slices.Collect(maps.Keys(parts))
 		}
 		shown := map[string]effective{}
 		for _, name := range names {
@@ -58,11 +63,8 @@ coracle config flags kubelet -o json | jq .kubelet.config.seccompDefault`,
 			if !ok {
 				return exitcode.Usagef("%q does not run on this machine; there are %s", name, strings.Join(slices.Sorted(maps.Keys(parts)), ", "))
 			}
-			shown[name] = newEffective(s)
-		}
-		if len(names) == 0 {
-			for name, s := range parts {
-				shown[name] = newEffective(s)
+			if shown[name], err = newEffective(s); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
 		return command.Print(c.OutOrStdout(), *output, shown, func(w io.Writer) error { return writeEffective(w, shown) })
@@ -75,24 +77,27 @@ func upstreamParts() []string {
 	return []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "containerd", "flannel"}
 }
 
-// effectiveSettings returns what the parts of both child processes were started with.
-func effectiveSettings(dirs paths.Dirs) (parts map[string]state.Settings, running bool, err error) {
+// effectiveSettings returns what the parts of both child processes were started with. ended are the processes of which these are of an instance
+// that has ended.
+func effectiveSettings(dirs paths.Dirs) (parts map[string]state.Settings, ended []string, err error) {
 	parts = map[string]state.Settings{}
 	for _, process := range []string{state.ControlPlane, state.Node} {
-		some, alive, err := state.ReadSettings(dirs, process)
+		some, running, err := state.ReadSettings(dirs, process)
 		if errors.Is(err, fs.ErrPermission) {
-			return nil, false, fmt.Errorf("only root may see how coracle was started: use sudo (%w)", err)
+			return nil, nil, fmt.Errorf("only root may see how coracle was started: use sudo (%w)", err)
 		}
 		if err != nil {
-			return nil, false, err
+			return nil, nil, err
+		}
+		if len(some) > 0 && !running {
+			ended = append(ended, process)
 		}
 		maps.Copy(parts, some)
-		running = running || alive
 	}
 	if len(parts) == 0 {
-		return nil, false, errors.New("coracle has not run on this machine since it was booted: start it")
+		return nil, nil, errors.New("coracle has not run on this machine since it was booted: start it")
 	}
-	return parts, running, nil
+	return parts, ended, nil
 }
 
 // effective is how the settings of a part are shown, without secrets.
@@ -102,18 +107,31 @@ type effective struct {
 	TOML   string          `json:"toml,omitempty"`
 }
 
-func newEffective(s state.Settings) effective {
+func newEffective(s state.Settings) (e effective, err error) {
 	var r redact.Redactor
-	e := effective{TOML: r.String(s.TOML)}
 	for _, kv := range s.Flags {
-		e.Flags = append(e.Flags, r.String("--"+kv[0]+"="+kv[1]))
+		e.Flags = append(e.Flags, r.String(fmt.Sprintf("--%s=%s", kv[0], r.Value(kv[0], kv[1]))))
 	}
-	if text := r.String(string(s.Config)); json.Valid([]byte(text)) {
-		e.Config = json.RawMessage(text)
-	} else if text != "" { // a number that looked like a secret
-		e.Config = json.RawMessage(`"` + redact.Removed + `"`)
+	var tree any
+	var table map[string]any
+	if len(s.Config) > 0 {
+		decoder := json.NewDecoder(bytes.NewReader(s.Config))
+		decoder.UseNumber()
+		if err = decoder.Decode(&tree); err == nil {
+			e.Config, err = json.Marshal(r.Value("", tree))
+		}
 	}
-	return e
+	if s.TOML != "" && err == nil {
+		var text []byte
+		if err = toml.Unmarshal([]byte(s.TOML), &table); err == nil {
+			text, err = toml.Marshal(r.Value("", table))
+		}
+		e.TOML = string(text)
+	}
+	if err != nil {
+		return effective{}, fmt.Errorf("reading its configuration: %w", err)
+	}
+	return e, nil
 }
 
 // writeEffective writes a section for each part: its flags, one a line, and its configuration.

@@ -29,6 +29,7 @@ func TestRules(t *testing.T) {
 		{"registry", `{"auths":{"r":{"auth":"dXNlcjpwYXNz"}}}`, `{"auths":{"r":{"auth":"(removed)"}}}`},
 		{"registry in a string", `"{\"auths\":{\"r\":{\"auth\":\"dXNlcjpwYXNz\"}}}"`, `"{\"auths\":{\"r\":{\"auth\":\"(removed)\"}}}"`},
 		{"registry in YAML", "auth:\n  auth: 'bWU6aHVudGVyNCE='\nx: {auth: {auth: bWU6aHVudGVyNCE=}}\nauth: kubernetes", "auth:\n  auth: '(removed)'\nx: {auth: {auth: (removed)}}\nauth: kubernetes"},
+		{"registry in TOML", "[x.auth]\n  auth = 'bWU6aHVudGVyNCE='\ny = {auth=\"bWU6aHVudGVyNCE=\"}", "[x.auth]\n  auth = '(removed)'\ny = {auth=\"(removed)\"}"},
 		{"yaml", "password: hunter2\nuser: me", "password: (removed)\nuser: me"},
 		{"yaml with blanks", "  password: correct horse\n  - token: a b # c\npasswords:\n", "  password: (removed)\n  - token: (removed)\npasswords:\n"},
 		{"log with blanks", "12:00 INFO token: not there", "12:00 INFO token: (removed) there"},

@@ -98,6 +98,11 @@ var rules = []rule{
 		unless:  func(groups []string) bool { return passwordOf(groups[2]) == "" },
 	},
 	{
+		name: "registry login in TOML", hints: []string{"auth"},
+		pattern: regexp.MustCompile(`(?m)((?:^|[{,.])[ \t]*["']?auth["']?[ \t]*=[ \t]*["'])([^"'\n]+)`),
+		with:    "${1}" + Removed,
+	},
+	{
 		name: "line with a named value", hint: beginsWithSecret,
 		pattern: line,
 		with:    "${1}${2}" + Removed,
@@ -131,11 +136,15 @@ func onlyCertificates(text string) bool {
 	return strings.Count(text, begin) == strings.Count(text, begin+"BDRVJU")
 }
 
-// harmless reports whether a named value is no secret: because of its name, or because it is a path, a number or a keyword.
+// harmless reports whether a named value is no secret, because of its name or of its form.
 func harmless(groups []string) bool {
-	value := valueOf(groups)
+	return references.MatchString(groups[1]) || plain(valueOf(groups))
+}
+
+// plain reports whether a value is a path, a number or a keyword.
+func plain(value string) bool {
 	switch {
-	case references.MatchString(groups[1]), strings.HasPrefix(value, "/"), strings.HasPrefix(value, "("):
+	case strings.HasPrefix(value, "/"), strings.HasPrefix(value, "("):
 		return true
 	case slices.Contains([]string{"", "true", "false", "null", "nil", "<nil>", "[]", "{}", "|", ">", "-", "files", "compat"}, value):
 		return true

@@ -11,7 +11,7 @@ import (
 )
 
 // mergeConfig writes the user's configuration with the settings that kube-scheduler ignores as flags if it has a file: the connection to the
-// API server. The user's values are kept.
+// API server, and no profiles. The user's values are kept.
 func (s Scheduler) mergeConfig() error {
 	data, err := os.ReadFile(s.Config)
 	if err != nil {
@@ -37,6 +37,9 @@ func (s Scheduler) mergeConfig() error {
 		}
 	}
 	doc["clientConnection"] = connection
+	if _, given := doc["enableProfiling"]; !given {
+		doc["enableProfiling"] = false
+	}
 	if data, err = yaml.Marshal(doc); err != nil {
 		return fmt.Errorf("encoding the scheduler configuration: %w", err)
 	}

@@ -35,11 +35,12 @@ func TestMergeConfig(t *testing.T) {
 	const head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 	for name, c := range map[string]struct{ user, want, err string }{
 		"no connection": {user: head + "podInitialBackoffSeconds: 2\n",
-			want: "clientConnection:\n  burst: 1000\n  kubeconfig: /k\n  qps: 1000\n"},
+			want: "clientConnection:\n  burst: 1000\n  kubeconfig: /k\n  qps: 1000\nenableProfiling: false\n"},
 		"other settings of the connection": {user: head + "clientConnection:\n  qps: 100\n",
 			want: "clientConnection:\n  burst: 1000\n  kubeconfig: /k\n  qps: 100\n"},
 		"own kubeconfig": {user: head + "clientConnection:\n  kubeconfig: /mine\n",
 			want: "clientConnection:\n  burst: 1000\n  kubeconfig: /mine\n  qps: 1000\n"},
+		"profiles": {user: head + "enableProfiling: true\n", want: "enableProfiling: true\n"},
 		"empty":    {user: "", err: "is empty"},
 		"not yaml": {user: "a: [", err: "reading the scheduler configuration "},
 	} {
