@@ -30,7 +30,8 @@ func flagsCommand() *cobra.Command {
 		Long: `Show the flags and the configuration with which etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet,
 kube-proxy, containerd and flannel run on this machine: coracle's own, with every override in force. The parts report them
 when they start; of a coracle that does not run these are the last ones. Settings that are not listed have upstream's
-defaults. Of the kubelet and containerd, the whole configuration is shown.
+defaults, apart from etcd's log and its addresses for other members. Of the kubelet and containerd, the whole configuration
+is shown.
 
 Secrets are removed. It needs root.`,
 		Example: `# All parts

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
@@ -66,7 +68,11 @@ func KeepSettings(cfg config.Config) error {
 	var memory Memory
 	if made {
 		if memory, err = LoadMemory(file); err != nil {
-			return fmt.Errorf("%w: remove the file and start with the settings that the cluster was made with, which writes it again", err)
+			return fmt.Errorf("%w: remove the file and start with the settings that the cluster was made with, which writes it again; with --hardened, "+
+				"unless the cluster began with an earlier version", err)
+		}
+		if memory.Settings == nil && !cfg.Security.Strict() {
+			logrus.Warnf("the stored settings of the cluster, %s, are missing: the server starts without the hardened defaults of new clusters; if the cluster had them, restart it with --hardened", file)
 		}
 	}
 	settings, err := cfg.Shared()

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
@@ -122,6 +125,31 @@ func TestDataWithoutTheFile(t *testing.T) {
 	}
 }
 
+// TestDefaultsAfterALoss: a server that forgot its cluster's settings says that it has not the hardened defaults any more.
+func TestDefaultsAfterALoss(t *testing.T) {
+	hook := logtest.NewGlobal()
+	cfg := dual(t)
+	keep(t, cfg) // a new one
+	runEtcd(t, cfg)
+	keep(t, cfg)
+	cfg.Security.Hardened = true
+	if err := os.Remove(cfg.Dirs.ServerCluster()); err != nil {
+		t.Fatal(err)
+	}
+	keep(t, cfg)
+	if n := len(hook.AllEntries()); n > 0 {
+		t.Errorf("%d lines too many: %s", n, hook.LastEntry().Message)
+	}
+	cfg.Security.Hardened = false
+	if err := os.Remove(cfg.Dirs.ServerCluster()); err != nil {
+		t.Fatal(err)
+	}
+	keep(t, cfg)
+	if last := hook.LastEntry(); last == nil || last.Level != logrus.WarnLevel || !strings.Contains(last.Message, "--hardened") {
+		t.Errorf("it says %+v", last)
+	}
+}
+
 func TestAFileThatKnowsFewerSettings(t *testing.T) {
 	for _, text := range []string{"null", `{"cluster-domain": "cluster.local"}`} {
 		cfg := dual(t)
@@ -145,8 +173,10 @@ func TestDamagedFile(t *testing.T) {
 	if err := os.WriteFile(cfg.Dirs.ServerCluster(), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := KeepSettings(cfg); err == nil || !strings.Contains(err.Error(), cfg.Dirs.ServerCluster()) {
-		t.Errorf("the refusal is %v", err)
+	for _, want := range []string{cfg.Dirs.ServerCluster(), "--hardened"} {
+		if err := KeepSettings(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %s in %v", want, err)
+		}
 	}
 }
 

@@ -36,7 +36,8 @@ func urls(cfg *embed.Config) map[string]*[]url.URL {
 	}
 }
 
-// flags returns the flags of etcd that would make cfg: those that decide who may talk to the member, where its data is, and the user's.
+// flags returns the flags of etcd that would make cfg: those that decide who may talk to the member and where its data is, those that coracle sets
+// otherwise than upstream, and the user's. The addresses for peers are not among them: OpenPeers serves those.
 func flags(cfg *embed.Config, args []string) [][2]string {
 	var listen []string
 	for _, u := range append(slices.Clone(cfg.ListenClientUrls), cfg.ListenClientHttpUrls...) {
@@ -51,14 +52,18 @@ func flags(cfg *embed.Config, args []string) [][2]string {
 		{"peer-client-cert-auth", strconv.FormatBool(peer.ClientCertAuth)}, {"peer-auto-tls", strconv.FormatBool(cfg.PeerAutoTLS)},
 		{"heartbeat-interval", strconv.Itoa(int(cfg.TickMs))}, {"election-timeout", strconv.Itoa(int(cfg.ElectionMs))},
 		{"snapshot-count", strconv.Itoa(int(cfg.SnapshotCount))}, {"unsafe-no-fsync", strconv.FormatBool(cfg.UnsafeNoFsync)},
+		{"snapshot-catchup-entries", strconv.Itoa(int(cfg.SnapshotCatchUpEntries))}, {"strict-reconfig-check", strconv.FormatBool(cfg.StrictReconfigCheck)},
+		{"backend-batch-interval", cfg.BackendBatchInterval.String()}, {"backend-batch-limit", strconv.Itoa(cfg.BackendBatchLimit)},
+		{"enable-grpc-gateway", strconv.FormatBool(cfg.EnableGRPCGateway)}, {"warning-apply-duration", cfg.WarningApplyDuration.String()},
+		{"feature-gates", cfg.ServerFeatureGate.String()},
 	}
+	ours := len(all)
 	for _, arg := range args {
 		name, value, ok := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		if !ok {
 			value = "true"
 		}
-		i := slices.IndexFunc(all, func(kv [2]string) bool { return kv[0] == name })
-		if i < 0 {
+		if !slices.ContainsFunc(all[:ours], func(kv [2]string) bool { return kv[0] == name }) {
 			all = append(all, [2]string{name, value})
 		}
 	}
