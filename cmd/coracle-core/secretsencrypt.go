@@ -41,7 +41,7 @@ repeated.`,
 		step("prepare", "Make a new key with which all servers can read", "Nothing is written with it yet.", encryption.Change.Prepare),
 		step("rotate", "Have all servers write with the new key", "Secrets that nobody writes stay encrypted with the former one.", encryption.Change.Rotate),
 		step("reencrypt", "Encrypt all Secrets with the present key", "Former keys can still be read with, but nothing is encrypted with them afterwards.", encryption.Change.Reencrypt),
-		step("enable", "Encrypt all Secrets in a cluster that does not", "A coracle of before this feature cannot read them afterwards.", encryption.Change.Enable),
+		step("enable", "Encrypt all Secrets in a cluster that does not", "A version without this feature cannot read them afterwards.", encryption.Change.Enable),
 		step("disable", "Write all Secrets as they are", "Who can read the datastore or its disk can read them afterwards.", encryption.Change.Disable),
 	)
 }

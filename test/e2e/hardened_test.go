@@ -203,9 +203,9 @@ func TestProfile(t *testing.T) {
 	h.Kubectl("wait", "--for=condition=Ready", "pod/restricted", "pod/plain", "--timeout=2m")
 }
 
-// testClusterOfBefore: a cluster that a version without the new defaults began stays as it was, until somebody asks for them, and then has them
+// testEarlierCluster: a cluster that a version without the new defaults began stays as it was, until somebody asks for them, and then has them
 // for good.
-func testClusterOfBefore(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
+func testEarlierCluster(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	file := h.Data("server", "cluster.json")
 	for _, step := range []struct {
 		args     []string

@@ -32,7 +32,7 @@ func TestServerLife(t *testing.T) {
 		}},
 		{"a half hangs", testHalfHangs},
 		{"another external address", testNewExternalIP},
-		{"a cluster of before", testClusterOfBefore},
+		{"a cluster of an earlier version", testEarlierCluster},
 		{"the host reboots", testHostReboot},
 		{"another address", testNewAddress},
 		{"an address after the start", testLateAddress},

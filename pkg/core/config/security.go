@@ -89,8 +89,8 @@ func (d *decoder) security(r raw) Security {
 	return s
 }
 
-// keepHardened sets --hardened on the server that begins a cluster: at the first start, and to what it was then at later ones. A cluster of before
-// this setting stays as it is. Machines that join take the setting from the cluster, and there is none before this setting either.
+// keepHardened sets --hardened on the server that begins a cluster: at the first start, and to what it was then at later ones. A cluster that
+// began with an earlier version stays as it is. Machines that join take the setting from the cluster, and there is none in such a cluster either.
 func (r raw) keepHardened(role Role, d paths.Dirs, h host, known Known) {
 	v := r[HardenedKey]
 	if role != Server || v.layer != fromDefault || known.Settings != nil || r["server"].one().text != "" {

@@ -38,8 +38,8 @@ func TestHardenedForNewClusters(t *testing.T) {
 		{"began with it", memory(ClusterSettings{"hardened": "true"}), nil, nil, true},
 		{"began without it", memory(ClusterSettings{"hardened": "false"}), nil, nil, false},
 		{"joins", nil, []string{"--server=10.0.0.1"}, &Known{Joined: true, Settings: ClusterSettings{"hardened": "true"}}, true},
-		{"joins one of before", nil, []string{"--server=10.0.0.1"}, joined, false},
-		{"joined one of before", nil, nil, joined, false},
+		{"joins one of an earlier version", nil, []string{"--server=10.0.0.1"}, joined, false},
+		{"joined one of an earlier version", nil, nil, joined, false},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			dirs := paths.Dirs{Data: t.TempDir()}

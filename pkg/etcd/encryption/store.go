@@ -104,7 +104,7 @@ type Found struct {
 	modified int64 // the record's own, 0 if there is none
 }
 
-// Loaded are the keys of a cluster as they were at a revision of etcd. They do not exist in clusters of before coracle encrypted anything.
+// Loaded are the keys of a cluster as they were at a revision of etcd. They do not exist in clusters that began with a version that encrypted nothing.
 type Loaded struct {
 	Keys
 	Found

@@ -109,7 +109,7 @@ func (r Rekey) rekey(ctx context.Context) error {
 
 // newKeys makes encryption keys for the new cluster if the former one had some, and sets what reads and writes Secrets.
 func (r Rekey) newKeys(ctx context.Context, keys *encryption.Store, request rekeyrequest.Request, e *edit) (err error) {
-	if len(request.Seal) != len(encryption.Seal{}.Key) { // of a snapshot of before anything was encrypted
+	if len(request.Seal) != len(encryption.Seal{}.Key) { // of a snapshot from before anything was encrypted
 		return nil
 	}
 	formerName, err := pki.CAPin(request.CA)
