@@ -2,6 +2,7 @@ package redact
 
 import (
 	"encoding/base64"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,23 @@ func TestRules(t *testing.T) {
 				t.Errorf("%q became %q the second time", c.want, again)
 			}
 		})
+	}
+}
+
+// TestValue: secrets in decoded configuration go by the names of their fields, also in lists and below headers, and nothing else does.
+func TestValue(t *testing.T) {
+	in := map[string]any{
+		"apiKeys": []any{"one", "two"}, "staticPodURLHeader": map[string]any{"X": []any{"three"}}, "tokenNumber": 123456789, "url": "https://me:four@r",
+		"auth": map[string]any{"username": "me", "auth": "five"}, "password": map[string]any{"a": "six"}, "none": nil,
+		"tokenFile": "seven", "port": 10250, "requestheader-username-headers": []any{"X-Remote-User"}, "signing-key": "/etc/eight",
+	}
+	want := map[string]any{
+		"apiKeys": []any{Removed, Removed}, "staticPodURLHeader": map[string]any{"X": []any{Removed}}, "tokenNumber": Removed, "url": "https://me:" + Removed + "@r",
+		"auth": map[string]any{"username": "me", "auth": Removed}, "password": map[string]any{"a": Removed}, "none": nil,
+		"tokenFile": "seven", "port": 10250, "requestheader-username-headers": []any{"X-Remote-User"}, "signing-key": "/etc/eight",
+	}
+	if got := new(Redactor).Value("", in); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

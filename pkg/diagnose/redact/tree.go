@@ -9,7 +9,7 @@ import (
 var keys = regexp.MustCompile(`(?i)` + secretWords + `|^auth$|url-?headers?$|^headers?$`)
 
 // Value returns a value of decoded configuration without the secrets in it: maps with texts as keys, lists, texts, numbers and truths. name is
-// that of the value itself. What is in a list or a map with the name of a secret is secret too, whatever it looks like.
+// that of the value itself. What is in a list or a map with the name of a secret is secret too.
 func (r *Redactor) Value(name string, value any) any {
 	return r.value(value, keys.MatchString(name) && !references.MatchString(name))
 }
