@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // condition decides about the value of a flag, and whether it is set.
@@ -71,12 +73,26 @@ func flag(part, name string, ok condition) probe {
 			return m.absent(part)
 		}
 		value, set := s.Flag(name)
+		if slices.Contains([]string{"authorization-mode", "enable-admission-plugins", "disable-admission-plugins", "tls-cipher-suites", "feature-gates"}, name) {
+			value = joined(s, name)
+		}
 		evidence := fmt.Sprintf("%s --%s=%s", part, name, value)
 		if !set {
 			evidence = fmt.Sprintf("%s has no flag --%s", part, name)
 		}
 		return passes(ok(value, set), evidence)
 	}
+}
+
+// joined returns all values of a flag for a list, to which each occurrence adds.
+func joined(s state.Settings, name string) string {
+	var all []string
+	for _, kv := range s.Flags {
+		if kv[0] == name {
+			all = append(all, kv[1])
+		}
+	}
+	return strings.Join(all, ",")
 }
 
 // byDefault compares a flag for which upstream's default is good too.

@@ -56,6 +56,14 @@ func TestFlagForms(t *testing.T) {
 			t.Errorf("%s --%s=%s: %+v", tt.part, tt.flag, tt.value, f)
 		}
 	}
+	m := server(t) // each occurrence of a list adds to it
+	m.set(api, "authorization-mode", "AlwaysAllow")
+	s := m.Parts[api]
+	s.Flags = append(s.Flags, [2]string{"authorization-mode", "Node,RBAC"})
+	m.Parts[api] = s
+	if f := m.finding(t, "1.2.6"); f.Result != Fail {
+		t.Errorf("a list in two parts: %+v", f)
+	}
 }
 
 // TestFilesOfParts: files that replace flags are read.
