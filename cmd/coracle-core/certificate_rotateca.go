@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/etcd/authorities"
+	"github.com/coracle-dev/coracle/pkg/etcd/encryption"
 	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
@@ -40,14 +42,18 @@ coracle certificate rotate-ca --path /root/new-authority`,
 	return interruptible(with(c, installation.authorities, func(c *cobra.Command, e *encryptedSecrets, _ []string) error {
 		change := authorities.Change{
 			Change: e.change(c.OutOrStdout()), Secrets: e.Store, Dirs: e.dirs,
-			All: func(ctx context.Context) ([]string, error) { return e.stopped(ctx) },
+			All: e.stopped,
 		}
-		change.Store = authorities.Store(e.Client, e.Prefix, e.Seals)
+		seals, err := encryption.NewSeals(e.dirs, pki.SealAuthorities)
+		if err != nil {
+			return err
+		}
+		change.Store = authorities.Store(e.Client, e.Prefix, seals)
 		switch {
 		case *finish:
 			return change.Finish(c.Context(), *force)
 		case *force:
-			return errors.New("--force goes with --finish only")
+			return exitcode.Usagef("--force goes with --finish only")
 		}
 		given, err := readAuthorities(*path)
 		if err != nil {

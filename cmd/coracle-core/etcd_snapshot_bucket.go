@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/hkdf"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -106,11 +104,7 @@ func (s saving) upload(ctx context.Context, made *backup.Copy, keys backup.Keys)
 }
 
 func (s saving) send(ctx context.Context, b *bucket.Bucket, made backup.Copy, keys backup.Keys) (sent bucket.Sent, err error) {
-	seals, err := pki.SealKeys(s.dirs)
-	if err != nil {
-		return sent, err
-	}
-	derived, err := hkdf.Key(sha256.New, seals[0].Key[:], nil, "coracle: pieces of backups in buckets", len(bucket.PieceKey{}))
+	seals, err := pki.SealKeys(s.dirs, pki.SealPieces)
 	if err != nil {
 		return sent, err
 	}
@@ -119,7 +113,7 @@ func (s saving) send(ctx context.Context, b *bucket.Bucket, made backup.Copy, ke
 		return sent, err
 	}
 	defer content.Close()
-	return b.Put(ctx, made.Summary, bucket.PieceKey(derived), keys, content)
+	return b.Put(ctx, made.Summary, bucket.PieceKey(seals[0].Key), keys, content)
 }
 
 // prune removes former backups that are not worth keeping, after one was made by schedule: here if that is good, and in the bucket if it is there.

@@ -75,7 +75,7 @@ func (i installation) saving(ctx context.Context, o config.Snapshots) (s saving,
 	if err := i.ownEtcd(); err != nil {
 		return s, err
 	}
-	seals, err := pki.SealKeys(i.dirs) // that of the authority that signs comes first
+	seals, err := pki.SealKeys(i.dirs, pki.SealPieces) // that of the authority that signs comes first
 	if err != nil {
 		return s, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/etcd/encryption"
@@ -76,7 +77,7 @@ func (i installation) records() (*encryptedSecrets, error) {
 	}
 	e := &encryptedSecrets{node: i.config.Node.Name, dirs: i.dirs, Store: encryption.Store{Prefix: encryption.Prefix(i.config.Datastore)}}
 	var err error
-	if e.Seals, err = encryption.NewSeals(i.dirs); err != nil {
+	if e.Seals, err = encryption.NewSeals(i.dirs, pki.SealSecrets); err != nil {
 		return nil, err
 	}
 	if external {

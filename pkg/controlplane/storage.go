@@ -82,7 +82,7 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 	if controlplaneuser.Pending(dirs, dirs.RekeyRequest()) {
 		s.unit = g.Add("rekey", rekey.Rekey{
 			Request: dirs.RekeyRequest(), Finish: func() error { return controlplaneuser.Finish(dirs, dirs.RekeyRequest()) },
-			CA: pkiFile(dirs, "ca.crt"), Seals: func() ([]encryption.Seal, error) { return encryption.NewSeals(dirs) }, Dial: s.dial,
+			CA: pkiFile(dirs, "ca.crt"), Seals: func() ([]encryption.Seal, error) { return encryption.NewSeals(dirs, pki.SealSecrets) }, Dial: s.dial,
 		}, s.unit)
 	}
 	return s
@@ -93,7 +93,7 @@ func (s storage) addEncryption(g *lifecycle.Group, cfg config.Config) (unit *lif
 	c := encryptionconfig.Config{
 		Dial:   s.dial,
 		Prefix: encryption.Prefix(cfg.Datastore),
-		Seals:  func() ([]encryption.Seal, error) { return encryption.NewSeals(cfg.Dirs) },
+		Seals:  func() ([]encryption.Seal, error) { return encryption.NewSeals(cfg.Dirs, pki.SealSecrets) },
 		Node:   cfg.Node.Name,
 	}
 	if !encryption.OfUser(cfg) {

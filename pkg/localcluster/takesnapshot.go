@@ -69,7 +69,7 @@ func (h *holder) takeSnapshot(name string) (err error) {
 		one.Copied += copied
 	}
 	one.Paused = time.Since(began)
-	seals, err := pki.SealKeys(paths.Dirs{Data: h.store.host(r.Name, r.servers()[0].Name, "data")})
+	seals, err := pki.SealKeys(paths.Dirs{Data: h.store.host(r.Name, r.servers()[0].Name, "data")}, pki.SealSecrets)
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func testAudit(t *testing.T, h *hosts.Host) {
 	if info, err := os.Stat(h.Data("log", "audit", "audit.log")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the audit log's mode is %v, %v", info.Mode(), err)
 	}
-	followed := h.Command("timeout", "60", hosts.Bin(t), "audit", "-f", "-n", "0", "--resource", "configmaps", "--verb", "delete")
+	followed := h.Command("timeout", "60", hosts.Bin(t), "audit", "-f", "-n", "0", "--namespace", "audited", "--resource", "configmaps", "--verb", "delete")
 	lines, err := followed.StdoutPipe()
 	if err == nil {
 		err = followed.Start()

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -27,8 +28,13 @@ import (
 // lately is how long somebody is remembered who does not come again, in either way.
 const lately = 15 * time.Minute
 
-// most bounds how many are remembered.
-const most = 1000
+// How many are remembered, how many of one name, and how many are listed: anyone with a former token can come with many programs.
+const (
+	most        = 500
+	mostOfName  = 10
+	mostListed  = 50
+	programSize = 40 // bytes
+)
 
 // Users remembers them. The zero value remembers nobody until Load finds that there are former authorities or keys.
 type Users struct {
@@ -36,6 +42,8 @@ type Users struct {
 	issuer []byte // the name of the authority that signs, if there are former ones
 	key    string // the ID of the key that signs tokens, if there are former ones
 	seen   map[string]time.Time
+	names  map[string]int // how many of seen have a name
+	since  time.Time      // when there were others before these
 }
 
 // Load reads which authority and which key are the present ones.
@@ -43,6 +51,7 @@ func (u *Users) Load(d paths.Dirs) {
 	certs, keys := blocks(filepath.Join(d.PKI(), "ca.crt")), blocks(filepath.Join(d.PKI(), "sa.pub"))
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	issuer, key := u.issuer, u.key
 	u.issuer, u.key = nil, ""
 	if len(certs) > 1 {
 		if cert, err := x509.ParseCertificate(certs[0]); err == nil {
@@ -53,7 +62,9 @@ func (u *Users) Load(d paths.Dirs) {
 		sum := sha256.Sum256(keys[0])
 		u.key = base64.RawURLEncoding.EncodeToString(sum[:])
 	}
-	u.seen = map[string]time.Time{}
+	if u.seen == nil || string(issuer) != string(u.issuer) || key != u.key {
+		u.seen, u.names, u.since = map[string]time.Time{}, map[string]int{}, time.Now()
+	}
 }
 
 func blocks(file string) (out [][]byte) {
@@ -96,24 +107,57 @@ func (u *Users) note(r *http.Request, who user.Info, id string, issuer []byte, k
 	} else {
 		return
 	}
-	program, _, _ := strings.Cut(r.UserAgent(), " ")
 	source, _, _ := net.SplitHostPort(r.RemoteAddr)
-	name += ", from " + program + " at " + source
+	full := name + ", from " + program(r) + " at " + source
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !former {
-		delete(u.seen, name)
-	} else if len(u.seen) < most || !u.seen[name].IsZero() {
-		u.seen[name] = time.Now()
+	known := !u.seen[full].IsZero()
+	switch {
+	case !former && known:
+		u.forget(full)
+	case former && (known || len(u.seen) < most && u.names[name] < mostOfName):
+		if !known {
+			u.names[name]++
+		}
+		u.seen[full] = time.Now()
 	}
 }
 
-// List returns those who came lately with what is former, and have not come with what is new since.
-func (u *Users) List() []string {
+// forget removes one of seen.
+func (u *Users) forget(full string) {
+	delete(u.seen, full)
+	name := full[:strings.LastIndex(full, ", from ")]
+	if u.names[name]--; u.names[name] <= 0 {
+		delete(u.names, name)
+	}
+}
+
+// program is what a client says that it is, as far as it can be shown.
+func program(r *http.Request) string {
+	name, _, _ := strings.Cut(r.UserAgent(), " ")
+	name = name[:min(len(name), programSize)]
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c > '~' {
+			return '?'
+		}
+		return c
+	}, name)
+}
+
+// List returns those who came lately with what is former, and have not come with what is new, since a time.
+func (u *Users) List() (users []string, since time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	maps.DeleteFunc(u.seen, func(_ string, when time.Time) bool { return time.Since(when) > lately })
-	return append([]string{}, slices.Sorted(maps.Keys(u.seen))...)
+	for full, when := range u.seen {
+		if time.Since(when) > lately {
+			u.forget(full)
+		}
+	}
+	users = append([]string{}, slices.Sorted(maps.Keys(u.seen))...)
+	if more := len(users) - mostListed; more > 0 {
+		users = append(users[:mostListed], fmt.Sprintf("and %d more", more))
+	}
+	return users, u.since
 }
 
 // holder returns the pod that a token was made for, or the token's ID. A pod gets others; who has another token may not know of one that comes with it.

@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -95,7 +96,7 @@ func TestUsers(t *testing.T) {
 	pod := &user.DefaultInfo{Name: "system:serviceaccount:a:b", Extra: map[string][]string{"authentication.kubernetes.io/pod-name": {"c"}}}
 	want := func(names ...string) {
 		t.Helper()
-		if got := u.List(); !slices.Equal(got, names) {
+		if got, _ := u.List(); !slices.Equal(got, names) {
 			t.Errorf("%q instead of %q", got, names)
 		}
 	}
@@ -113,4 +114,44 @@ func TestUsers(t *testing.T) {
 	note(two.withCertificate(), jane)
 	note(two.withToken(), pod)
 	want()
+}
+
+// TestManyUsers: who comes with many programs fills neither the memory nor the list, hides nobody, and writes nothing on terminals.
+func TestManyUsers(t *testing.T) {
+	d := paths.Dirs{Data: t.TempDir()}
+	if err := os.MkdirAll(d.PKI(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	u, one, two := &Users{}, newSigner(t, "one"), newSigner(t, "two")
+	certs := slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: two.cert.Raw}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.cert.Raw}))
+	for name, data := range map[string][]byte{"ca.crt": certs, "sa.pub": pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: two.public})} {
+		if err := os.WriteFile(filepath.Join(d.PKI(), name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u.Load(d)
+	come := func(name, program string) {
+		r := one.withCertificate()
+		r.Header.Set("User-Agent", program)
+		u.Note(r)(&user.DefaultInfo{Name: name})
+	}
+	for i := range 5000 {
+		come("mallory", fmt.Sprintf("\x1b[2J\u009b%d%s", i, strings.Repeat("x", 10_000)))
+	}
+	come("jane", "kubectl/v1 (linux)")
+	got, since := u.List()
+	if text := strings.Join(got, "\n"); len(got) != mostOfName+1 || !strings.Contains(text, "jane: a certificate, from kubectl/v1 at ") || len(text) > 2000 ||
+		strings.ContainsAny(text, "\x1b\u009b") || since.IsZero() {
+		t.Errorf("%d: %q, since %s", len(got), got, since)
+	}
+	u.Load(d)
+	if again, still := u.List(); len(again) != len(got) || !still.Equal(since) {
+		t.Errorf("the same authorities were read again, and %d are remembered since %s", len(again), still)
+	}
+	for i := range 100 {
+		come(fmt.Sprint("user", i), "x")
+	}
+	if got, _ := u.List(); len(got) != mostListed+1 || !strings.HasPrefix(got[mostListed], "and ") {
+		t.Errorf("%d: %q", len(got), got)
+	}
 }

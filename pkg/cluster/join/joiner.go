@@ -154,6 +154,8 @@ func (j *joiner) agent(ctx context.Context) (config.Known, error) {
 			return renewed, nil
 		case errors.As(why, new(*Unreachable)):
 			return j.rejoin(ctx)
+		case exitcode.ClassOf(why) == exitcode.Removed:
+			return renewed, why
 		}
 	}
 	switch {

@@ -2,10 +2,12 @@ package pki
 
 import (
 	"bytes"
+	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"maps"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -109,6 +111,10 @@ func (r *Rotation) replace(d paths.Dirs, a authority, given map[string][]byte, n
 	if bytes.Equal(next.Cert.RawSubjectPublicKeyInfo, former.Cert.RawSubjectPublicKeyInfo) {
 		return fmt.Errorf("%s.crt has the key that the cluster has already: give a new one, or leave it out", a.Name)
 	}
+	if r.named(a, next.Cert.RawSubject) {
+		return fmt.Errorf("%s.crt has the same name as an authority that the cluster has already (%s), and clients take one for the other: give the new one another name",
+			a.Name, next.Cert.Subject)
+	}
 	template := authorityTemplate(a, now)
 	template.RawSubject, template.SubjectKeyId = next.Cert.RawSubject, next.Cert.SubjectKeyId
 	template.NotAfter = next.Cert.NotAfter
@@ -116,12 +122,34 @@ func (r *Rotation) replace(d paths.Dirs, a authority, given map[string][]byte, n
 	if err != nil {
 		return err
 	}
+	if err := leads(former.Cert, cross, next, now); err != nil {
+		return fmt.Errorf("%s.crt: who knows the former authority would not accept what the new one signs: %w", a.Name, err)
+	}
 	r.After[a.Name+".crt"], r.After[a.Name+".key"] = certs, key
 	r.Cross[a.Name+crossSuffix] = append(encodeCert(cross), r.Before[a.Name+crossSuffix]...)
 	if a == clusterCA {
 		r.Cross[formerCAs] = append(encodeCert(former.Cert), r.Before[formerCAs]...)
 	}
 	return nil
+}
+
+// named reports whether an authority of before has a name.
+func (r *Rotation) named(a authority, subject []byte) bool {
+	return slices.ContainsFunc(parseCerts(r.Before[a.Name+".crt"]), func(c *x509.Certificate) bool { return bytes.Equal(c.RawSubject, subject) })
+}
+
+// leads fails if a certificate of the next authority cannot be verified with the former one and its statement, as with a former one that may have no
+// other below it (pathlen:0), or only for certain names.
+func leads(former, cross *x509.Certificate, next *pair, now time.Time) error {
+	leaf, err := sign(&x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), Subject: pkix.Name{CommonName: "trial"}}, next.Key, next)
+	if err != nil {
+		return err
+	}
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	roots.AddCert(former)
+	between.AddCert(cross)
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err
 }
 
 // renamed makes an authority whose name differs from those of the former ones, which clients would confuse otherwise.
@@ -160,6 +188,8 @@ func parseAuthority(certs, key []byte, now time.Time) (*pair, error) {
 		return nil, errors.New("the certificate is damaged: its signature is not that of its content")
 	case now.After(cert.NotAfter):
 		return nil, fmt.Errorf("the certificate expired on %s", cert.NotAfter.Format(time.DateOnly))
+	case now.Before(cert.NotBefore):
+		return nil, fmt.Errorf("the certificate is not valid before %s", cert.NotBefore.Format(time.DateTime))
 	}
 	return p, nil
 }
@@ -174,9 +204,9 @@ func (r Rotation) Files() map[string][]byte {
 		case after == nil:
 			all[name] = before
 		case r.Stage == Trusting:
-			all[name] = slices.Concat(before, after)
+			all[name] = joined(before, after)
 		case r.Stage == Signing:
-			all[name] = slices.Concat(after, before)
+			all[name] = joined(after, before)
 		default:
 			all[name] = after
 		}
@@ -189,6 +219,14 @@ func (r Rotation) Files() map[string][]byte {
 		}
 	}
 	return all
+}
+
+// joined returns one PEM file after the other. The first may end without a newline.
+func joined(first, second []byte) []byte {
+	if len(first) > 0 && first[len(first)-1] != '\n' {
+		first = append(slices.Clone(first), '\n')
+	}
+	return slices.Concat(first, second)
 }
 
 // Finish returns the last stage. It has no former key any more.

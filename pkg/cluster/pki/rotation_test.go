@@ -96,7 +96,7 @@ func TestRotation(t *testing.T) {
 			if err != nil || (now == pin) != (r.Stage == Trusting) && round == 0 {
 				t.Errorf("%d %s: the pin is %s, %v", round, r.Stage, now, err)
 			}
-			seals, err := SealKeys(cfg.Dirs)
+			seals, err := SealKeys(cfg.Dirs, SealSecrets)
 			if want := map[RotationStage]int{Trusting: 2, Signing: 2, Finished: 1}[r.Stage]; err != nil || len(seals) != want || seals[0].Name != now {
 				t.Errorf("%d %s: %d seals, %v", round, r.Stage, len(seals), err)
 			}

@@ -18,15 +18,22 @@ type Seal struct {
 	Key  [32]byte
 }
 
-// SealKeys derives keys from those of the cluster's CA, which all servers and nobody else have. The first is that of the present one; while the CA is being
-// changed there is another one.
-func SealKeys(d paths.Dirs) (seals []Seal, err error) {
+// What servers keep, each with keys of its own: who gets those of Secrets, as a local cluster's snapshot has them, must not have the others.
+const (
+	SealSecrets     = "coracle: encryption keys in the datastore"
+	SealAuthorities = "coracle: authorities in the datastore"
+	SealPieces      = "coracle: pieces of backups in buckets"
+)
+
+// SealKeys derives keys for one of the purposes from those of the cluster's CA, which all servers and nobody else have. The first is that of the present
+// one; while the CA is being changed there is another one.
+func SealKeys(d paths.Dirs, purpose string) (seals []Seal, err error) {
 	signers, err := readKeys(clusterCA.keyFile(d))
 	if err != nil {
 		return nil, fmt.Errorf("reading the key of the cluster's CA: %w", err)
 	}
 	for _, signer := range signers {
-		seal, err := sealKey(signer)
+		seal, err := sealKey(signer, purpose)
 		if err != nil {
 			return nil, err
 		}
@@ -35,13 +42,13 @@ func SealKeys(d paths.Dirs) (seals []Seal, err error) {
 	return seals, nil
 }
 
-func sealKey(signer crypto.Signer) (s Seal, err error) {
+func sealKey(signer crypto.Signer, purpose string) (s Seal, err error) {
 	name, errName := keyFingerprint(signer)
 	secret, errKey := x509.MarshalPKCS8PrivateKey(signer)
 	if err := errors.Join(errName, errKey); err != nil {
 		return s, err
 	}
-	derived, err := hkdf.Key(sha256.New, secret, nil, "coracle: encryption keys in the datastore", len(s.Key))
+	derived, err := hkdf.Key(sha256.New, secret, nil, purpose, len(s.Key))
 	if err != nil {
 		return s, err
 	}

@@ -92,8 +92,11 @@ func (c Change) Finish(ctx context.Context, force bool) error {
 			return err
 		}
 		if r.Stage == pki.Signing {
-			if err := c.unused(ctx); err != nil && !force {
-				return err
+			if err := c.unused(ctx, r.ID()); err != nil {
+				if !force {
+					return err
+				}
+				c.Tell("because of --force this does not matter: " + err.Error())
 			}
 			if err := c.reseal(ctx, true); err != nil {
 				return err
@@ -111,8 +114,11 @@ func (c Change) Finish(ctx context.Context, force bool) error {
 	})
 }
 
-// unused returns an error that names who uses the former authorities, and servers that do not run.
-func (c Change) unused(ctx context.Context) error {
+// Lately is how long servers have to have looked for users of former authorities, and remember each.
+const Lately = 15 * time.Minute
+
+// unused returns an error that names who uses the former authorities, and servers that do not run or do not report the stage with an ID.
+func (c Change) unused(ctx context.Context, id string) error {
 	stopped, err := c.All(ctx)
 	if err != nil {
 		return err
@@ -124,14 +130,31 @@ func (c Change) unused(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	running, atLeast, err := c.Running(ctx)
+	if err != nil {
+		return err
+	}
 	var users []string
-	for _, one := range reports {
-		users = append(users, one.Users...)
+	var since time.Time
+	for name, one := range reports {
+		if users = append(users, one.Users...); one.Hash != id {
+			return fmt.Errorf("server %s has not told who uses the former authorities: run the same command again", name)
+		}
+		if one.Since.After(since) {
+			since = one.Since
+		}
+	}
+	if len(reports) < atLeast || slices.ContainsFunc(running, func(name string) bool { return reports[name].Hash == "" }) {
+		return errors.New("not all servers have told who uses the former authorities: run the same command again")
 	}
 	slices.Sort(users)
 	if users = slices.Compact(users); len(users) > 0 {
 		return fmt.Errorf("the former authorities, or the former sa.key, were used lately by:\n  %s\nThey would be refused. Nodes and pods change by themselves "+
 			"within an hour; give others new kubeconfigs or tokens. Then run the same command again, or add --force", strings.Join(users, "\n  "))
+	}
+	if looked := time.Since(since); looked < Lately {
+		return fmt.Errorf("nobody has used the former authorities or the former sa.key, but servers have looked for that for %s only: run the same command again "+
+			"in %s, or add --force", looked.Round(time.Second), (Lately - looked).Round(time.Second))
 	}
 	return nil
 }
@@ -142,9 +165,9 @@ func (c Change) load(ctx context.Context) (r pki.Rotation, f encryption.Found, e
 }
 
 // save writes the record and returns it as it is then. It is sealed with all keys that this server has, or with those of the new authority alone.
-func (c Change) save(ctx context.Context, before encryption.Found, r pki.Rotation, alone bool) (encryption.Found, error) {
-	s, err := c.sealed(c.Store, alone)
-	if err != nil {
+func (c Change) save(ctx context.Context, before encryption.Found, r pki.Rotation, alone bool) (f encryption.Found, err error) {
+	s := c.Store
+	if s.Seals, err = c.seals(pki.SealAuthorities, alone); err != nil {
 		return before, err
 	}
 	if err := s.Close(ctx, before, r); err != nil {
@@ -154,21 +177,25 @@ func (c Change) save(ctx context.Context, before encryption.Found, r pki.Rotatio
 }
 
 // reseal seals the encryption keys for the servers of the next stage.
-func (c Change) reseal(ctx context.Context, alone bool) error {
-	s, err := c.sealed(c.Secrets, alone)
+func (c Change) reseal(ctx context.Context, alone bool) (err error) {
+	s := c.Secrets
+	if s.Seals, err = c.seals(pki.SealSecrets, false); err != nil {
+		return err
+	}
+	with, err := c.seals(pki.SealSecrets, alone)
 	if err != nil {
 		return err
 	}
-	return s.Reseal(ctx)
+	return s.Reseal(ctx, with)
 }
 
-func (c Change) sealed(s encryption.Store, alone bool) (encryption.Store, error) {
-	seals, err := encryption.NewSeals(c.Dirs)
+// seals returns the seals of all authorities that this server has, or of the one that signs alone.
+func (c Change) seals(purpose string, alone bool) ([]encryption.Seal, error) {
+	seals, err := encryption.NewSeals(c.Dirs, purpose)
 	if err == nil && alone {
 		seals = seals[:1]
 	}
-	s.Seals = seals
-	return s, err
+	return seals, err
 }
 
 func (c Change) await(ctx context.Context, r pki.Rotation) error {

@@ -26,7 +26,7 @@ type Files struct {
 	Dirs   paths.Dirs
 	Apply  func(map[string][]byte) error // has root write the files
 	InUse  func(context.Context) error   // returns what does not use the files yet
-	Users  func() []string               // who uses former authorities
+	Users  func() ([]string, time.Time)  // who uses former authorities, since a time
 }
 
 // Run is ready at once.
@@ -42,7 +42,9 @@ func (f Files) Run(ctx context.Context, ready func()) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil && err.Error() != told {
+		if err == nil {
+			told = ""
+		} else if err.Error() != told {
 			told = err.Error()
 			logrus.WithField("component", "authorities").WithError(err).Warn("a change of the cluster's authorities cannot be followed; the present ones stay in use")
 		}
@@ -61,7 +63,7 @@ const (
 func (f Files) follow(ctx context.Context, client *clientv3.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	seals, err := encryption.NewSeals(f.Dirs)
+	seals, err := encryption.NewSeals(f.Dirs, pki.SealAuthorities)
 	if err != nil {
 		return err
 	}
@@ -78,11 +80,11 @@ func (f Files) follow(ctx context.Context, client *clientv3.Client) error {
 		}
 	}
 	for {
-		users := []string{}
+		report := encryption.Report{Hash: r.ID(), Users: []string{}}
 		if r.Stage == pki.Signing {
-			users = f.Users()
+			report.Users, report.Since = f.Users()
 		}
-		again, err := f.report(ctx, store, encryption.Report{Hash: r.ID(), Users: users}, changes, r.Stage == pki.Signing)
+		again, err := f.report(ctx, store, report, changes, r.Stage == pki.Signing)
 		if err != nil || !again {
 			return err
 		}
@@ -129,7 +131,7 @@ func (f Files) report(ctx context.Context, store encryption.Store, report encryp
 		case <-lost:
 			return false, fmt.Errorf("etcd has not kept the report of this server")
 		case <-tick.C:
-			if watchUsers && !slices.Equal(f.Users(), report.Users) {
+			if users, since := f.Users(); watchUsers && (!slices.Equal(users, report.Users) || !since.Equal(report.Since)) {
 				return true, nil
 			}
 		}

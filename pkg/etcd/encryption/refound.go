@@ -40,11 +40,12 @@ func (s Store) Forget(ctx context.Context) error {
 	return s.save(ctx, l, k)
 }
 
-// Reseal seals the keys with other seals, of which one must be a present one. It does nothing if there are no keys.
-func (s Store) Reseal(ctx context.Context) error {
+// Reseal seals the keys with other seals. It does nothing if there are no keys.
+func (s Store) Reseal(ctx context.Context, with []Seal) error {
 	l, err := s.Load(ctx)
 	if err != nil || !l.Exists {
 		return err
 	}
+	s.Seals = with
 	return s.save(ctx, l, l.Keys)
 }

@@ -22,6 +22,8 @@ type Report struct {
 	Hash string `json:"hash"` // of the Keys.Config that its API server uses
 	// Users are those who use what is about to be dropped; see package authorities.
 	Users []string `json:"users,omitempty"`
+	// Since is when the server began to look for them.
+	Since time.Time `json:"since,omitzero"`
 }
 
 func (s Store) servers() string { return s.record() + "-servers/" }

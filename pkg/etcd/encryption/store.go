@@ -23,9 +23,10 @@ import (
 // Seal is what keeps the keys from everybody who can read etcd's data but is no server.
 type Seal pki.Seal
 
-// NewSeals returns the seals of this server's cluster. The first is of the present authority; while authorities are being changed there is another one.
-func NewSeals(d paths.Dirs) (seals []Seal, err error) {
-	all, err := pki.SealKeys(d)
+// NewSeals returns the seals of this server's cluster for a purpose of pki.SealKeys. The first is of the present authority; while authorities are being
+// changed there is another one.
+func NewSeals(d paths.Dirs, purpose string) (seals []Seal, err error) {
+	all, err := pki.SealKeys(d, purpose)
 	for _, one := range all {
 		seals = append(seals, Seal(one))
 	}

@@ -48,6 +48,7 @@ var deleted = [][2]string{
 	below("endpointslices/default/kubernetes"),
 	below("certificatesigningrequests/"),
 	below("secrets/kube-system/bootstrap-token-"),
+	below("coracle.io/authorities"),                                    // the former cluster's, which this one cannot open
 	below("configmaps/kube-system/extension-apiserver-authentication"), // the API server would add to the former content
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
 	"gopkg.in/go-jose/go-jose.v2/jwt"
@@ -23,6 +24,7 @@ type AccountKeys struct {
 	Public  string // all keys in it verify
 	Issuer  string
 
+	foreign   atomic.Bool // the user has other keys
 	mu        sync.RWMutex
 	private   []byte // what was read
 	public    []byte
@@ -34,8 +36,11 @@ type AccountKeys struct {
 // cacheSeconds is how long clients outside may keep the public keys, which the API server publishes.
 const cacheSeconds = 60
 
-// InUse reports whether the files are as they were read.
+// InUse reports whether the files are as they were read. Those that the user has given in their place are no matter of coracle's.
 func (k *AccountKeys) InUse() bool {
+	if k.foreign.Load() {
+		return true
+	}
 	private, err := os.ReadFile(k.Private)
 	if err != nil {
 		return false
@@ -88,9 +93,13 @@ func (k *AccountKeys) load() error {
 // install makes the server use the keys, unless the user has set other ones, and follows changes until ctx is done.
 func (k *AccountKeys) install(ctx context.Context, opts *options.CompletedOptions) error {
 	accounts := opts.Authentication.ServiceAccounts
-	if k == nil || opts.ServiceAccountSigningKeyFile != k.Private || !slices.Equal(accounts.KeyFiles, []string{k.Public}) || accounts.Issuers[0] != k.Issuer {
+	if k == nil || opts.ServiceAccountSigningKeyFile != k.Private || !slices.Equal(accounts.KeyFiles, []string{k.Public}) {
+		if k != nil {
+			k.foreign.Store(true)
+		}
 		return nil
 	}
+	k.Issuer = accounts.Issuers[0] // the user may have set it
 	if err := k.load(); err != nil {
 		return err
 	}
