@@ -1,9 +1,11 @@
 package pki
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"maps"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -145,6 +147,31 @@ func TestForeignAuthorities(t *testing.T) {
 	}
 }
 
+// TestAuthorityAlone: an authority that may have none below it can be replaced by none that its clients would follow.
+func TestAuthorityAlone(t *testing.T) {
+	cfg := testConfig(t)
+	key, _ := newKey()
+	template := authorityTemplate(clusterCA, time.Now())
+	template.MaxPathLen, template.MaxPathLenZero = 0, true
+	cert, err := sign(template, key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyData, _ := encodeKey(key)
+	if err := os.MkdirAll(cfg.Dirs.PKI(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, data := range map[string][]byte{clusterCA.certFile(cfg.Dirs): encodeCert(cert), clusterCA.keyFile(cfg.Dirs): keyData} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ensureAll(t, cfg)
+	if _, err := BeginRotation(cfg.Dirs, nil, time.Now()); err == nil || !strings.Contains(err.Error(), "ca.crt: who knows the former authority") {
+		t.Error(err)
+	}
+}
+
 // TestGivenAuthorities: an intermediate authority of a company's takes the place of the cluster's own; only what fits is accepted.
 func TestGivenAuthorities(t *testing.T) {
 	cfg := testConfig(t)
@@ -167,8 +194,14 @@ func TestGivenAuthorities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	twin, err := sign(&x509.Certificate{RawSubject: parseCerts(own["ca.crt"])[0].RawSubject, SerialNumber: big.NewInt(7), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, wrong := range map[string]map[string][]byte{
 		"no key":      {"ca.crt": chain},
+		"its name":    {"ca.crt": encodeCert(twin), "ca.key": keyData},
 		"another key": {"ca.crt": chain, "ca.key": rootKeyData},
 		"present":     {"ca.crt": own["ca.crt"], "ca.key": own["ca.key"]},
 		"a bad sa":    {"sa.key": []byte("x")},
@@ -178,6 +211,7 @@ func TestGivenAuthorities(t *testing.T) {
 			t.Errorf("%s is accepted", name)
 		}
 	}
+	chain, keyData = bytes.TrimSpace(chain), bytes.TrimSpace(keyData) // as some programs write files
 	for _, r := range stages(t, cfg, map[string][]byte{"ca.crt": chain, "ca.key": keyData}) {
 		if err := Adopt(cfg, r.Files()); err != nil {
 			t.Fatal(err)
