@@ -30,7 +30,7 @@ func expire(t *testing.T, c *cluster, cfg config.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert := certificates(data)[0]
+	cert := pki.ParseCerts(data)[0]
 	cert.NotBefore, cert.NotAfter = time.Now().AddDate(0, -13, 0), time.Now().AddDate(0, -1, 0)
 	der, err := x509.CreateCertificate(rand.Reader, cert, ca.Leaf, cert.PublicKey, ca.PrivateKey)
 	if err != nil {

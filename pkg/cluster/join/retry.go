@@ -157,8 +157,8 @@ func Replaced(ctx context.Context, cfg config.Config) bool {
 		return false
 	}
 	conn.Close()
-	known := certificates(c.CA)
-	return len(known) > 0 && (!signedByOne(seen.leaf.Load(), known[:1]) ||
+	known := pki.ParseCerts(c.CA)
+	return len(known) > 0 && (!pki.SignedBy(seen.leaf.Load(), known[:1]) ||
 		slices.ContainsFunc(known, func(k *x509.Certificate) bool { return !slices.ContainsFunc(seen.chain, k.Equal) }))
 }
 

@@ -3,7 +3,6 @@ package join
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -34,8 +33,8 @@ func (w *verifier) verify(state tls.ConnectionState) error {
 			w.client.Server, leaf.Subject.CommonName)}
 	}
 	w.chain = state.PeerCertificates[1:]
-	if cas := certificates(w.client.CA); len(cas) > 0 {
-		if !signedByOne(leaf, successors(cas, w.chain)) {
+	if cas := pki.ParseCerts(w.client.CA); len(cas) > 0 {
+		if !pki.SignedBy(leaf, pki.Successors(cas, w.chain)) {
 			return &untrustedError{fmt.Sprintf("%s is a server of another cluster than the one that this machine has joined: correct --server; "+
 				"or, if that cluster is gone, forget it with coracle reset and join again", w.client.Server)}
 		}
@@ -55,7 +54,7 @@ func (w *verifier) verifyPin(leaf *x509.Certificate, chain []*x509.Certificate) 
 	case pin == "":
 		return nil // a plain token; the log warns of it
 	}
-	if signedByOne(leaf, successors(pinned(chain, pin), chain)) {
+	if pki.SignedBy(leaf, pki.Successors(pinned(chain, pin), chain)) {
 		return nil
 	}
 	theirs := "unknown"
@@ -68,13 +67,13 @@ func (w *verifier) verifyPin(leaf *x509.Certificate, chain []*x509.Certificate) 
 
 // confirm checks that the CA in a response signed the server's certificate and matches the token's pin.
 func (w *verifier) confirm(ca []byte, t Token) error {
-	cas := certificates(ca)
+	cas := pki.ParseCerts(ca)
 	switch {
 	case len(cas) == 0:
 		return fmt.Errorf("%s answers without its cluster's CA", w.client.Server)
-	case !signedByOne(w.leaf.Load(), cas):
+	case !pki.SignedBy(w.leaf.Load(), cas):
 		return fmt.Errorf("%s answers with a CA that is not its own", w.client.Server)
-	case t.Pin != "" && len(pinned(cas, t.Pin)) == 0 && !pki.Vouched(ca, w.chain, pemOf(pinned(w.chain, t.Pin))):
+	case t.Pin != "" && len(pinned(cas, t.Pin)) == 0 && !pki.Vouched(ca, w.chain, pinned(w.chain, t.Pin)):
 		return fmt.Errorf("%s answers with another CA than the token names", w.client.Server)
 	}
 	return nil
@@ -83,7 +82,7 @@ func (w *verifier) confirm(ca []byte, t Token) error {
 // adopt returns the CA bundle of a verified server's answer if its first authority is a known one, or a known one has signed for it, and the known
 // bundle otherwise. So a machine follows when its cluster changes its authority, and no other one.
 func (w *verifier) adopt(offered []byte) []byte {
-	if len(w.client.CA) > 0 && !pki.Vouched(offered, w.chain, w.client.CA) {
+	if len(w.client.CA) > 0 && !pki.Vouched(offered, w.chain, pki.ParseCerts(w.client.CA)) {
 		return w.client.CA
 	}
 	return offered
@@ -94,42 +93,7 @@ func pinned(all []*x509.Certificate, pin string) []*x509.Certificate {
 	return slices.DeleteFunc(slices.Clone(all), func(c *x509.Certificate) bool { return pki.Fingerprint(c) != pin })
 }
 
-// successors returns authorities with those in a chain for which they have signed: those that replace them.
-func successors(cas, chain []*x509.Certificate) []*x509.Certificate {
-	all := slices.Clone(cas)
-	for range chain {
-		for _, c := range chain {
-			if c.IsCA && signedByOne(c, all) && !slices.ContainsFunc(all, c.Equal) {
-				all = append(all, c)
-			}
-		}
-	}
-	return all
-}
-
-func pemOf(certs []*x509.Certificate) (out []byte) {
-	for _, c := range certs {
-		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
-	}
-	return out
-}
-
-// signedByOne reports whether one of the CAs signed the certificate. It ignores validity periods.
-func signedByOne(cert *x509.Certificate, cas []*x509.Certificate) bool {
-	return slices.ContainsFunc(cas, func(ca *x509.Certificate) bool { return ca.IsCA && cert.CheckSignatureFrom(ca) == nil })
-}
-
-// certificates parses all certificates in PEM data.
-func certificates(data []byte) (out []*x509.Certificate) {
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
-			out = append(out, cert)
-		}
-	}
-	return out
-}
-
 // SameCluster reports whether a token is for the cluster with the CA. A token without a pin fits every cluster.
 func SameCluster(t Token, ca []byte) bool {
-	return t.Pin == "" || slices.ContainsFunc(certificates(ca), func(c *x509.Certificate) bool { return pki.Fingerprint(c) == t.Pin })
+	return t.Pin == "" || slices.ContainsFunc(pki.ParseCerts(ca), func(c *x509.Certificate) bool { return pki.Fingerprint(c) == t.Pin })
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
@@ -50,7 +51,7 @@ func leafBy(t *testing.T, parent *x509.Certificate, key *ecdsa.PrivateKey) tls.C
 // a server whose own certificate the pinned CA did not sign.
 func TestForgedChains(t *testing.T) {
 	ours, other := machine(t, "boat-1"), machine(t, "boat-9")
-	realCA := certificates(ca(t, ours))[0]
+	realCA := pki.ParseCerts(ca(t, ours))[0]
 	attackerKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +72,7 @@ func TestForgedChains(t *testing.T) {
 	}
 	for name, pair := range map[string]tls.Certificate{
 		"another cluster's certificate with our CA behind it": withChain(apiserverPair(t, other), realCA.Raw),
-		"both CAs behind it":                                withChain(apiserverPair(t, other), certificates(ca(t, other))[0].Raw, realCA.Raw),
+		"both CAs behind it":                                withChain(apiserverPair(t, other), pki.ParseCerts(ca(t, other))[0].Raw, realCA.Raw),
 		"a CA of the same name and key identifier":          withChain(leafBy(t, sameName, attackerKey), realCA.Raw),
 		"signed by a node, whose certificate our CA signed": withChain(leafBy(t, nodeCert, nodeKey), nodeCert.Raw, realCA.Raw),
 		"no chain": withChain(leafBy(t, sameName, attackerKey)),

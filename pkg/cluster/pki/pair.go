@@ -159,11 +159,14 @@ func readCert(path string) (*x509.Certificate, error) {
 
 // readCerts reads all certificates of a file, at least one.
 func readCerts(path string) ([]*x509.Certificate, error) {
-	if _, err := readCert(path); err != nil {
+	data, err := os.ReadFile(path)
+	if err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(path)
-	return parseCerts(data), err
+	if _, err := parseCert(data); err != nil {
+		return nil, &damagedError{path, err}
+	}
+	return ParseCerts(data), nil
 }
 
 // damagedError reports a file with invalid content.

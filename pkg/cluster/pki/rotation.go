@@ -135,7 +135,7 @@ func (r *Rotation) replace(d paths.Dirs, a authority, given map[string][]byte, n
 
 // named reports whether an authority of before has a name.
 func (r *Rotation) named(a authority, subject []byte) bool {
-	return slices.ContainsFunc(parseCerts(r.Before[a.Name+".crt"]), func(c *x509.Certificate) bool { return bytes.Equal(c.RawSubject, subject) })
+	return slices.ContainsFunc(ParseCerts(r.Before[a.Name+".crt"]), func(c *x509.Certificate) bool { return bytes.Equal(c.RawSubject, subject) })
 }
 
 // leads fails if a certificate of the next authority cannot be verified with the former one and its statement, as with a former one that may have no
@@ -159,7 +159,7 @@ func renamed(a authority, now time.Time) (cert, key []byte, err error) {
 		return nil, nil, err
 	}
 	template := authorityTemplate(a, now)
-	template.Subject = pkix.Name{CommonName: a.CN + "@" + strconv.FormatInt(now.Unix(), 10)}
+	template.Subject = pkix.Name{CommonName: a.CN + "@" + strconv.FormatInt(now.UnixNano(), 10)}
 	made, err := sign(template, signer, nil)
 	if err != nil {
 		return nil, nil, err
@@ -262,21 +262,30 @@ func Adopt(cfg config.Config, files map[string][]byte) error {
 	if err := CheckSuccession(cfg.Dirs, files); err != nil {
 		return err
 	}
-	both := maps.Clone(files)
-	for _, a := range authorities { // so that there is always the key of the certificate
-		former, err := os.ReadFile(a.keyFile(cfg.Dirs))
-		if err != nil {
-			return err
-		}
-		if next := files[a.Name+".key"]; !bytes.Contains(next, former) {
-			both[a.Name+".key"] = slices.Concat(next, former)
-		}
+	both, err := withPresentKeys(cfg.Dirs, files)
+	if err != nil {
+		return err
 	}
 	for _, step := range []map[string][]byte{both, files} {
 		if err := WriteKeys(cfg.Dirs, step); err != nil {
 			return err
 		}
 	}
-	_, err := EnsureServer(cfg)
+	_, err = EnsureServer(cfg)
 	return err
+}
+
+// withPresentKeys adds this server's present keys of the authorities to files, so that there is always the key of the certificate.
+func withPresentKeys(d paths.Dirs, files map[string][]byte) (map[string][]byte, error) {
+	both := maps.Clone(files)
+	for _, a := range authorities {
+		present, err := os.ReadFile(a.keyFile(d))
+		if err != nil {
+			return nil, err
+		}
+		if next := files[a.Name+".key"]; !bytes.Contains(next, present) {
+			both[a.Name+".key"] = joined(next, present)
+		}
+	}
+	return both, nil
 }

@@ -111,7 +111,7 @@ func TestRotation(t *testing.T) {
 	if !SignedByFormer(cfg.Dirs, old.Cert) {
 		t.Error("the first authority is forgotten")
 	}
-	if data, _ := os.ReadFile(clusterCA.certFile(cfg.Dirs)); len(parseCerts(data)) != 1 {
+	if data, _ := os.ReadFile(clusterCA.certFile(cfg.Dirs)); len(ParseCerts(data)) != 1 {
 		t.Error("a former authority is accepted still")
 	}
 }
@@ -194,7 +194,7 @@ func TestGivenAuthorities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	twin, err := sign(&x509.Certificate{RawSubject: parseCerts(own["ca.crt"])[0].RawSubject, SerialNumber: big.NewInt(7), NotBefore: time.Now().Add(-time.Hour),
+	twin, err := sign(&x509.Certificate{RawSubject: ParseCerts(own["ca.crt"])[0].RawSubject, SerialNumber: big.NewInt(7), NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, key, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -213,6 +213,15 @@ func TestGivenAuthorities(t *testing.T) {
 	}
 	chain, keyData = bytes.TrimSpace(chain), bytes.TrimSpace(keyData) // as some programs write files
 	for _, r := range stages(t, cfg, map[string][]byte{"ca.crt": chain, "ca.key": keyData}) {
+		both, err := withPresentKeys(cfg.Dirs, r.Files())
+		if err != nil {
+			t.Fatal(err)
+		}
+		present, _ := os.ReadFile(clusterCA.certFile(cfg.Dirs))
+		keys, err := parseKeys(both["ca.key"])
+		if err != nil || !samePublic(ParseCerts(present)[0], keyOf(ParseCerts(present)[0], keys)) || !samePublic(cert, keyOf(cert, keys)) {
+			t.Errorf("%s: if it is interrupted, one of the keys is missing: %v", r.Stage, err)
+		}
 		if err := Adopt(cfg, r.Files()); err != nil {
 			t.Fatal(err)
 		}

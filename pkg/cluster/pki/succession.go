@@ -29,7 +29,7 @@ func CheckSuccession(d paths.Dirs, files map[string][]byte) error {
 		if err != nil {
 			return err
 		}
-		if !vouched(next.Cert, parseCerts(files[a.Name+crossSuffix]), parseCerts(own)) {
+		if !vouched(next.Cert, ParseCerts(files[a.Name+crossSuffix]), ParseCerts(own)) {
 			return fmt.Errorf("the new %s.crt is not one that this server's authority has signed for", a.Name)
 		}
 	}
@@ -37,32 +37,40 @@ func CheckSuccession(d paths.Dirs, files map[string][]byte) error {
 	return err
 }
 
-// vouched reports whether a certificate's key is that of a known authority, or one of them has signed for it, perhaps through others.
+// vouched reports whether a certificate's key is that of a known authority, or of one that such have signed for in statements.
 func vouched(cert *x509.Certificate, statements, known []*x509.Certificate) bool {
-	for range len(statements) + 1 {
-		if slices.ContainsFunc(known, func(k *x509.Certificate) bool {
-			return bytes.Equal(k.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo)
-		}) {
-			return true
-		}
+	return slices.ContainsFunc(Successors(known, statements), func(k *x509.Certificate) bool {
+		return bytes.Equal(k.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo)
+	})
+}
+
+// Vouched reports whether the first authority in a bundle in PEM form has the key of a known one, or one of those has signed for it in statements, perhaps
+// through others.
+func Vouched(bundle []byte, statements, known []*x509.Certificate) bool {
+	cert, err := parseCert(bundle)
+	return err == nil && vouched(cert, statements, known)
+}
+
+// Successors returns authorities with those among statements for which they have signed, also through others: those that replace them.
+func Successors(known, statements []*x509.Certificate) []*x509.Certificate {
+	all := slices.Clone(known)
+	for range statements {
 		for _, s := range statements {
-			if slices.ContainsFunc(known, func(k *x509.Certificate) bool { return s.IsCA && s.CheckSignatureFrom(k) == nil }) && !slices.ContainsFunc(known, s.Equal) {
-				known = append(slices.Clone(known), s)
+			if s.IsCA && SignedBy(s, all) && !slices.ContainsFunc(all, s.Equal) {
+				all = append(all, s)
 			}
 		}
 	}
-	return false
+	return all
 }
 
-// Vouched reports whether an authority in PEM form, the first in a bundle, has the key of one in another bundle, or one there has signed for it in
-// statements.
-func Vouched(bundle []byte, statements []*x509.Certificate, known []byte) bool {
-	cert, err := parseCert(bundle)
-	return err == nil && vouched(cert, statements, parseCerts(known))
+// SignedBy reports whether one of the authorities has signed a certificate, whether or not either is valid now.
+func SignedBy(cert *x509.Certificate, authorities []*x509.Certificate) bool {
+	return slices.ContainsFunc(authorities, func(a *x509.Certificate) bool { return a.IsCA && cert.CheckSignatureFrom(a) == nil })
 }
 
-// parseCerts parses all certificates in PEM data.
-func parseCerts(data []byte) (out []*x509.Certificate) {
+// ParseCerts parses all certificates in PEM data.
+func ParseCerts(data []byte) (out []*x509.Certificate) {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == blockCert {
 			out = append(out, cert)
@@ -117,12 +125,7 @@ func keyOf(cert *x509.Certificate, keys []crypto.Signer) crypto.Signer {
 // that the cluster knew the key.
 func SignedByFormer(d paths.Dirs, cert *x509.Certificate) bool {
 	data, err := os.ReadFile(filepath.Join(d.PKI(), formerCAs))
-	return err == nil && SignedBy(cert, data)
-}
-
-// SignedBy reports whether one of the authorities in a bundle has signed a certificate.
-func SignedBy(cert *x509.Certificate, bundle []byte) bool {
-	return slices.ContainsFunc(parseCerts(bundle), func(ca *x509.Certificate) bool { return cert.CheckSignatureFrom(ca) == nil })
+	return err == nil && SignedBy(cert, ParseCerts(data))
 }
 
 // crossOf returns the statements of former authorities for an authority, in PEM form.
