@@ -25,8 +25,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// lately is how long somebody is remembered who does not come again, in either way.
-const lately = 15 * time.Minute
+// Lately is how long somebody is remembered who does not come again, in either way.
+const Lately = 15 * time.Minute
 
 // How many are remembered, how many of one name, and how many are listed: anyone with a former token can come with many programs.
 const (
@@ -42,8 +42,7 @@ type Users struct {
 	issuer []byte // the name of the authority that signs, if there are former ones
 	key    string // the ID of the key that signs tokens, if there are former ones
 	seen   map[string]time.Time
-	names  map[string]int // how many of seen have a name
-	since  time.Time      // when there were others before these
+	since  time.Time // when there were others before these
 }
 
 // Load reads which authority and which key are the present ones.
@@ -63,7 +62,7 @@ func (u *Users) Load(d paths.Dirs) {
 		u.key = base64.RawURLEncoding.EncodeToString(sum[:])
 	}
 	if u.seen == nil || string(issuer) != string(u.issuer) || key != u.key {
-		u.seen, u.names, u.since = map[string]time.Time{}, map[string]int{}, time.Now()
+		u.seen, u.since = map[string]time.Time{}, time.Now()
 	}
 }
 
@@ -108,28 +107,27 @@ func (u *Users) note(r *http.Request, who user.Info, id string, issuer []byte, k
 		return
 	}
 	source, _, _ := net.SplitHostPort(r.RemoteAddr)
-	full := name + ", from " + program(r) + " at " + source
+	name += ", from "
+	full := name + program(r) + " at " + source
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	known := !u.seen[full].IsZero()
+	_, known := u.seen[full]
 	switch {
-	case !former && known:
-		u.forget(full)
-	case former && (known || len(u.seen) < most && u.names[name] < mostOfName):
-		if !known {
-			u.names[name]++
-		}
+	case !former:
+		delete(u.seen, full)
+	case known || len(u.seen) < most && u.count(name) < mostOfName:
 		u.seen[full] = time.Now()
 	}
 }
 
-// forget removes one of seen.
-func (u *Users) forget(full string) {
-	delete(u.seen, full)
-	name := full[:strings.LastIndex(full, ", from ")]
-	if u.names[name]--; u.names[name] <= 0 {
-		delete(u.names, name)
+// count returns how many of those that are remembered begin with a name.
+func (u *Users) count(name string) (n int) {
+	for full := range u.seen {
+		if strings.HasPrefix(full, name) {
+			n++
+		}
 	}
+	return n
 }
 
 // program is what a client says that it is, as far as it can be shown.
@@ -148,11 +146,7 @@ func program(r *http.Request) string {
 func (u *Users) List() (users []string, since time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for full, when := range u.seen {
-		if time.Since(when) > lately {
-			u.forget(full)
-		}
-	}
+	maps.DeleteFunc(u.seen, func(_ string, when time.Time) bool { return time.Since(when) > Lately })
 	users = append([]string{}, slices.Sorted(maps.Keys(u.seen))...)
 	if more := len(users) - mostListed; more > 0 {
 		users = append(users[:mostListed], fmt.Sprintf("and %d more", more))

@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/formerusers"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/etcd/encryption"
@@ -114,9 +115,6 @@ func (c Change) Finish(ctx context.Context, force bool) error {
 	})
 }
 
-// Lately is how long servers have to have looked for users of former authorities, and remember each.
-const Lately = 15 * time.Minute
-
 // unused returns an error that names who uses the former authorities, and servers that do not run or do not report the stage with an ID.
 func (c Change) unused(ctx context.Context, id string) error {
 	stopped, err := c.All(ctx)
@@ -126,35 +124,28 @@ func (c Change) unused(ctx context.Context, id string) error {
 	if len(stopped) > 0 {
 		return fmt.Errorf("these servers do not run, and would not come back: %s; start them, or remove them with coracle node remove", strings.Join(stopped, ", "))
 	}
-	reports, err := c.Servers(ctx)
+	reports, lacking, err := c.Reports(ctx, id)
 	if err != nil {
 		return err
 	}
-	running, atLeast, err := c.Running(ctx)
-	if err != nil {
-		return err
+	if len(lacking) > 0 {
+		return fmt.Errorf("not all servers have told who uses the former authorities: %s; run the same command again", strings.Join(lacking, ", "))
 	}
 	var users []string
 	var since time.Time
-	for name, one := range reports {
-		if users = append(users, one.Users...); one.Hash != id {
-			return fmt.Errorf("server %s has not told who uses the former authorities: run the same command again", name)
-		}
-		if one.Since.After(since) {
+	for _, one := range reports {
+		if users = append(users, one.Users...); one.Since.After(since) {
 			since = one.Since
 		}
-	}
-	if len(reports) < atLeast || slices.ContainsFunc(running, func(name string) bool { return reports[name].Hash == "" }) {
-		return errors.New("not all servers have told who uses the former authorities: run the same command again")
 	}
 	slices.Sort(users)
 	if users = slices.Compact(users); len(users) > 0 {
 		return fmt.Errorf("the former authorities, or the former sa.key, were used lately by:\n  %s\nThey would be refused. Nodes and pods change by themselves "+
 			"within an hour; give others new kubeconfigs or tokens. Then run the same command again, or add --force", strings.Join(users, "\n  "))
 	}
-	if looked := time.Since(since); looked < Lately {
+	if looked := time.Since(since); looked < formerusers.Lately {
 		return fmt.Errorf("nobody has used the former authorities or the former sa.key, but servers have looked for that for %s only: run the same command again "+
-			"in %s, or add --force", looked.Round(time.Second), (Lately - looked).Round(time.Second))
+			"in %s, or add --force", looked.Round(time.Second), (formerusers.Lately - looked).Round(time.Second))
 	}
 	return nil
 }

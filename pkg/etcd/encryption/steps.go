@@ -128,7 +128,7 @@ func (c Change) await(ctx context.Context, k Keys) error {
 func (c Change) Await(ctx context.Context, want, what string) error {
 	deadline, told := time.Now().Add(c.Patience), ""
 	for {
-		waits, err := c.lacking(ctx, want)
+		_, waits, err := c.Reports(ctx, want)
 		if err != nil {
 			return err
 		}
@@ -150,31 +150,29 @@ func (c Change) Await(ctx context.Context, want, what string) error {
 	}
 }
 
-// lacking describes the running servers that use other keys than those with the hash.
-func (c Change) lacking(ctx context.Context, hash string) ([]string, error) {
-	reports, err := c.Servers(ctx)
-	if err != nil {
-		return nil, err
+// Reports returns what the servers report, and describes the running ones that do not report the hash.
+func (c Change) Reports(ctx context.Context, hash string) (reports map[string]Report, lacking []string, err error) {
+	if reports, err = c.Servers(ctx); err != nil {
+		return nil, nil, err
 	}
 	running, atLeast, err := c.Running(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var all []string
 	for _, name := range slices.Sorted(maps.Keys(reports)) {
 		if reports[name].Hash != hash {
-			all = append(all, name)
+			lacking = append(lacking, name)
 		}
 	}
 	for _, name := range running {
 		if _, found := reports[name]; !found {
-			all = append(all, name)
+			lacking = append(lacking, name)
 		}
 	}
-	if n := atLeast - len(reports); n > 0 && len(all) == 0 {
-		all = append(all, quantity.Count(n, "server that has", "servers that have")+" not reported what it uses")
+	if n := atLeast - len(reports); n > 0 && len(lacking) == 0 {
+		lacking = append(lacking, quantity.Count(n, "server that has", "servers that have")+" not reported what it uses")
 	}
-	return all, nil
+	return reports, lacking, nil
 }
 
 // allSteps does the steps that l lacks.

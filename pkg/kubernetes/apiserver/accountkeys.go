@@ -41,26 +41,22 @@ func (k *AccountKeys) InUse() bool {
 	if k.foreign.Load() {
 		return true
 	}
-	private, err := os.ReadFile(k.Private)
-	if err != nil {
-		return false
-	}
-	public, err := os.ReadFile(k.Public)
-	if err != nil {
-		return false
-	}
+	private, public, err := k.read()
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return slices.Equal(private, k.private) && slices.Equal(public, k.public)
+	return err == nil && slices.Equal(private, k.private) && slices.Equal(public, k.public)
+}
+
+func (k *AccountKeys) read() (private, public []byte, err error) {
+	if private, err = os.ReadFile(k.Private); err == nil {
+		public, err = os.ReadFile(k.Public)
+	}
+	return private, public, err
 }
 
 // load reads the files. After an error the former keys stay in use.
 func (k *AccountKeys) load() error {
-	private, err := os.ReadFile(k.Private)
-	if err != nil {
-		return err
-	}
-	public, err := os.ReadFile(k.Public)
+	private, public, err := k.read()
 	if err != nil {
 		return err
 	}

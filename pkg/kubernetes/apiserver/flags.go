@@ -68,7 +68,6 @@ func (a APIServer) flags() kube.Flags {
 		{"etcd-certfile", a.Store.CertFile},
 		{"etcd-keyfile", a.Store.KeyFile},
 		{"disable-admission-plugins", strings.Join(a.API.DisableAdmission, ",")},
-		{"admission-control-config-file", a.admissionFile()},
 		{"encryption-provider-config", cmp.Or(a.API.EncryptionConfig, a.Encryption)},
 	}
 	for _, kv := range optional {
@@ -86,8 +85,8 @@ func (a APIServer) flags() kube.Flags {
 	}
 	f = append(f, a.auditFlags()...)
 	f = f.Override(a.Args)
-	if len(a.pluginSettings()) > 0 { // it has the user's in it
-		f = f.Override([]string{admissionFlag + "=" + a.admissionFile()})
+	if file := a.admissionFile(); file != "" { // also if the user has given that flag: coracle's has the user's in it
+		f = f.Override([]string{admissionFlag + "=" + file})
 	}
 	if a.Gates != "" {
 		f = f.Override([]string{a.Gates})
