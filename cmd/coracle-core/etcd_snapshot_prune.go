@@ -103,7 +103,7 @@ func changing(c *cobra.Command, run func(*cobra.Command, saving, []string) error
 		if err != nil {
 			return err
 		}
-		s, err := i.saving(c.Context(), o)
+		s, err := i.saving(o)
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func changing(c *cobra.Command, run func(*cobra.Command, saving, []string) error
 		}
 		defer done()
 		err = run(c, s, args)
-		s.tellList(c.Context())
+		s.tell(c.Context(), nil)
 		return err
 	}
 	return interruptible(c)

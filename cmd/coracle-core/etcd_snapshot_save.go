@@ -49,7 +49,7 @@ coracle etcd snapshot save --etcd-s3 --etcd-s3-bucket=edge --etcd-snapshot-recip
 		if !*scheduled && !c.Flags().Changed("etcd-snapshot-name") {
 			o.Name = "on-demand"
 		}
-		s, err := i.saving(c.Context(), o)
+		s, err := i.saving(o)
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ type saving struct {
 	scheduled bool   // by the server itself
 }
 
-func (i installation) saving(ctx context.Context, o config.Snapshots) (s saving, err error) {
+func (i installation) saving(o config.Snapshots) (s saving, err error) {
 	if err := i.ownEtcd(); err != nil {
 		return s, err
 	}
@@ -133,7 +133,7 @@ func (s saving) run(ctx context.Context, out io.Writer) error {
 	if pruned := s.prune(ctx, made); pruned != nil {
 		err = errors.Join(err, fmt.Errorf("removing former backups: %w", pruned))
 	}
-	s.tell(ctx, made, err)
+	s.tell(ctx, s.event(made, err))
 	return err
 }
 

@@ -22,27 +22,14 @@ const snapshotsMap = "coracle-etcd-snapshots"
 // tellTimeout bounds what the cluster is told of a backup. The backup is as good without.
 const tellTimeout = 15 * time.Second
 
-// tell writes an Event about the Node, and the list of this server's backups.
-func (s saving) tell(ctx context.Context, made backup.Copy, failed error) {
+// tell writes the list of this server's backups, and an Event about the Node unless event is nil.
+func (s saving) tell(ctx context.Context, event func(context.Context, admin) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
 	a, err := s.administer()
-	if err == nil {
-		err = s.event(ctx, a, made, failed)
+	if err == nil && event != nil {
+		err = event(ctx, a)
 	}
-	if err == nil {
-		err = s.listIn(ctx, a)
-	}
-	if err != nil {
-		logrus.WithError(err).Warn("telling the cluster of the backup")
-	}
-}
-
-// tellList writes the list of this server's backups.
-func (s saving) tellList(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
-	defer cancel()
-	a, err := s.administer()
 	if err == nil {
 		err = s.listIn(ctx, a)
 	}
@@ -51,7 +38,8 @@ func (s saving) tellList(ctx context.Context) {
 	}
 }
 
-func (s saving) event(ctx context.Context, a admin, made backup.Copy, failed error) error {
+// event returns what writes the Event about a backup.
+func (s saving) event(made backup.Copy, failed error) func(context.Context, admin) error {
 	kind, reason, text := corev1.EventTypeNormal, "EtcdSnapshotSaved", made.File+" is written and tried"
 	switch {
 	case failed != nil:
@@ -60,7 +48,9 @@ func (s saving) event(ctx context.Context, a admin, made backup.Copy, failed err
 		text += ", and in " + made.Bucket
 	}
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.config.Node.Name}
-	return kube.SendEvent(ctx, a.client, corev1.EventSource{Component: "coracle", Host: s.config.Node.Name}, about, kind, reason, text)
+	return func(ctx context.Context, a admin) error {
+		return kube.SendEvent(ctx, a.client, corev1.EventSource{Component: "coracle", Host: s.config.Node.Name}, about, kind, reason, text)
+	}
 }
 
 // mostListed bounds the ConfigMap, which may have 1 MB.

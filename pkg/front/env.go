@@ -24,12 +24,12 @@ func environment(cfg config.Config) []string {
 	}
 	bin := cfg.Dirs.Bin()
 	env := []string{"PATH=" + bin + ":" + path + ":" + filepath.Join(bin, "busybox.d")}
-	proxied := false
+	proxied, secrets := false, config.SecretVariables()
 	var direct []string
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")
 		switch {
-		case name == "PATH", name == "NOTIFY_SOCKET", strings.HasPrefix(name, "WATCHDOG_"), slices.Contains(secrets, name):
+		case name == "PATH", name == "NOTIFY_SOCKET", strings.HasPrefix(name, "WATCHDOG_"), slices.Contains(secrets, name): // what child processes do not need
 			continue
 		case strings.EqualFold(name, "no_proxy"):
 			direct = append(direct, strings.Split(value, ",")...)
@@ -48,9 +48,6 @@ func environment(cfg config.Config) []string {
 	list := strings.Join(unique(append(direct, inside(cfg)...)), ",")
 	return append(env, "NO_PROXY="+list, "no_proxy="+list) // programs read either spelling
 }
-
-// secrets are variables that the child processes do not need.
-var secrets = []string{"CORACLE_TOKEN", "CORACLE_AGENT_TOKEN", "CORACLE_ETCD_S3_SECRET_KEY", "CORACLE_ETCD_S3_SESSION_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
 
 // proxies are the variables that name a proxy, in lower case. Both spellings are in use.
 var proxies = []string{"http_proxy", "https_proxy", "all_proxy"}

@@ -64,3 +64,20 @@ func TestProxyIsNotForTheCluster(t *testing.T) {
 		})
 	}
 }
+
+// TestSecretsStay: child processes get no variable with a secret setting.
+func TestSecretsStay(t *testing.T) {
+	secrets := config.SecretVariables()
+	for _, name := range []string{"CORACLE_TOKEN", "CORACLE_AGENT_TOKEN", "CORACLE_ETCD_S3_SECRET_KEY", "CORACLE_ETCD_S3_SESSION_TOKEN", "CORACLE_ETCD_S3_PROXY", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"} {
+		if !slices.Contains(secrets, name) {
+			t.Errorf("%s is no secret", name)
+		}
+	}
+	for _, name := range append(secrets, "HARMLESS") {
+		t.Setenv(name, "hush")
+	}
+	got := slices.DeleteFunc(environment(config.Config{}), func(e string) bool { return !strings.HasSuffix(e, "=hush") })
+	if !slices.Equal(got, []string{"HARMLESS=hush"}) {
+		t.Errorf("child processes get %q", got)
+	}
+}

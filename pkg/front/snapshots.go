@@ -87,15 +87,9 @@ func (f *front) snapshot(ctx context.Context) {
 	// What the server was started with is known, but for the secrets.
 	cmd.Env = slices.DeleteFunc(environment(f.cfg), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
-		return config.IsVariable(name) || strings.HasPrefix(name, "AWS_")
+		return config.IsVariable(name)
 	})
-	cmd.Env = append(cmd.Env, "GOMAXPROCS=1", "CORACLE_CONFIG=/dev/null")
-	s3 := f.cfg.Snapshots.S3
-	for name, secret := range map[string]string{"ACCESS_KEY": s3.AccessKey, "SECRET_KEY": s3.SecretKey, "SESSION_TOKEN": s3.SessionToken, "PROXY": s3.Proxy} {
-		if secret != "" {
-			cmd.Env = append(cmd.Env, "CORACLE_ETCD_S3_"+name+"="+secret)
-		}
-	}
+	cmd.Env = slices.Concat(cmd.Env, []string{"GOMAXPROCS=1", "CORACLE_CONFIG=/dev/null"}, f.cfg.Snapshots.Secrets())
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

@@ -62,13 +62,17 @@ func (r raw) readOthers(role Role, table []setting, environ []string, h host, p 
 func flagSet(role Role, table []setting) *pflag.FlagSet {
 	set := pflag.NewFlagSet("coracle "+string(role), pflag.ContinueOnError)
 	set.SortFlags = false
+	addFlags(set, table)
+	return set
+}
+
+func addFlags(set *pflag.FlagSet, table []setting) {
 	for _, s := range table {
 		f := set.VarPF(s.collected, s.name, s.short, s.help)
 		if s.kind == toggle {
 			f.NoOptDefVal = "true"
 		}
 	}
-	return set
 }
 
 // parseFlags reads the command line. Errors are added to p, so that files are still checked.

@@ -211,6 +211,19 @@ func IsVariable(name string) bool {
 	return strings.HasPrefix(name, envPrefix) && !foreignEnv.MatchString(name)
 }
 
+// SecretVariables returns the names of the environment variables with secret settings.
+func SecretVariables() (names []string) {
+	for _, s := range allSettings() {
+		if !s.secret {
+			continue
+		}
+		if names = append(names, s.env()); s.alias != "" {
+			names = append(names, s.alias)
+		}
+	}
+	return names
+}
+
 // variable returns the value of an environment variable, "" if it is not set.
 func variable(environ []string, name string) string {
 	i := slices.IndexFunc(environ, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })

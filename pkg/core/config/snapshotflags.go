@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,14 +23,8 @@ func SnapshotFlags(set *pflag.FlagSet) func(environ []string, running Config) (S
 	})
 	for i, s := range table {
 		table[i].collected = r[s.name]
-		if scheduling(s.name) {
-			continue
-		}
-		f := set.VarPF(r[s.name], s.name, "", s.help)
-		if s.kind == toggle {
-			f.NoOptDefVal = "true"
-		}
 	}
+	addFlags(set, slices.DeleteFunc(slices.Clone(table), func(s setting) bool { return scheduling(s.name) }))
 	return func(environ []string, running Config) (Snapshots, error) {
 		var p problems
 		all := r.table(Server)

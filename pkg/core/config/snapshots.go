@@ -47,6 +47,19 @@ type S3 struct {
 // DefaultSnapshotName is what the names of copies that are made by schedule begin with, as k3s's do.
 const DefaultSnapshotName = "etcd-snapshot"
 
+// Secrets returns the credentials of the bucket as variables of the environment. They are not in the configuration that child processes read.
+func (s Snapshots) Secrets() (variables []string) {
+	for _, row := range snapshotTable() {
+		if !row.secret {
+			continue
+		}
+		if text := row.field.text(Config{Snapshots: s}); text != "" {
+			variables = append(variables, row.env()+"="+text)
+		}
+	}
+	return variables
+}
+
 // Scheduled reports whether this server makes copies by itself.
 func (c Config) Scheduled() bool {
 	return c.Role == Server && !c.Snapshots.Off && !c.Ephemeral.On && !c.Datastore.External()

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,9 @@ func TestSnapshotFlags(t *testing.T) {
 	if err != nil || got.Name != "nightly" || got.Retention != 9 || got.Dir != "/mnt/backup" || !got.S3.On || got.S3.Bucket != "mine" || got.S3.Folder != "f" ||
 		got.S3.AccessKey != "key" || got.S3.SecretKey != "secret" || got.S3.Timeout != 7*time.Second {
 		t.Errorf("%+v, %v", got, err)
+	}
+	if secrets := got.Secrets(); !slices.Equal(secrets, []string{"CORACLE_ETCD_S3_ACCESS_KEY=key", "CORACLE_ETCD_S3_SECRET_KEY=secret"}) {
+		t.Errorf("the secrets are %q", secrets)
 	}
 	got.S3.ConfigSecret, got.S3.Endpoint = "s3", "s3.amazonaws.com"
 	got, err = got.WithSecret(map[string][]byte{"etcd-s3-endpoint": []byte("minio:9000"), "etcd-s3-bucket": []byte("not this"), "etcd-s3-endpoint-ca": []byte("PEM"),

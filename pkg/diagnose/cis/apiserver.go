@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
 // strong are the cipher suites that the benchmark accepts, of TLS 1.2 and 1.3.
@@ -60,29 +62,25 @@ func apiServer() []row {
 
 // hardened says why a cluster does not have one of the hardened defaults.
 func hardened(p probe) probe {
-	return func(m *Machine) verdict {
-		v := p(m)
-		switch {
-		case v.result != Fail || v.reason != "":
-		case m.Config.Security.Strict():
-			v.reason = "a setting of yours replaces coracle's: see coracle config"
-		default:
-			v.reason = "this cluster began with an earlier version, or with --hardened=false: --hardened sets it"
-		}
-		return v
-	}
+	return setBy(p, config.Security.Strict, "a setting of yours replaces coracle's: see coracle config",
+		"this cluster began with an earlier version, or with --hardened=false: --hardened sets it")
 }
 
 // inProfile says why a cluster does not have what --profile=cis sets.
 func inProfile(p probe) probe {
+	return setBy(p, config.Security.CIS, "a setting of yours replaces that of --profile=cis: see coracle config", "--profile=cis sets it")
+}
+
+// setBy gives a reason for a failure: that of something else if what should set it is in force, and else that it is not.
+func setBy(p probe, inForce func(config.Security) bool, replaced, lacking string) probe {
 	return func(m *Machine) verdict {
 		v := p(m)
 		switch {
 		case v.result != Fail || v.reason != "":
-		case m.Config.Security.CIS():
-			v.reason = "a setting of yours replaces that of --profile=cis: see coracle config"
+		case inForce(m.Config.Security):
+			v.reason = replaced
 		default:
-			v.reason = "--profile=cis sets it"
+			v.reason = lacking
 		}
 		return v
 	}

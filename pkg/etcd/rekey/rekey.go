@@ -25,7 +25,7 @@ type Rekey struct {
 	Finish  func() error
 	// CA is the file with the new authority's certificate.
 	CA string
-	// Seal returns the new cluster's seal of its encryption keys.
+	// Seals returns the new cluster's seals of its encryption keys.
 	Seals func() ([]encryption.Seal, error)
 	// Dial connects to etcd.
 	Dial func() (*clientv3.Client, error)

@@ -20,7 +20,11 @@ type Attempt struct {
 
 // Note writes the attempt into a file, in place of the one before.
 func (a Attempt) Note(file string) error {
-	text, err := json.MarshalIndent(a, "", "  ")
+	return writeNote(file, a)
+}
+
+func writeNote(file string, about any) error {
+	text, err := json.MarshalIndent(about, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -48,13 +48,7 @@ type Copy struct {
 const noteSuffix = ".about.json"
 
 // Note writes what is known of a copy beside it.
-func (c Copy) Note() error {
-	text, err := json.MarshalIndent(c, "", "  ")
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(c.File+noteSuffix, append(text, '\n'), 0o600)
-}
+func (c Copy) Note() error { return writeNote(c.File+noteSuffix, c) }
 
 // Compare orders backups of a cluster. Revisions grow, also with a restore, while clocks are set.
 func (s Summary) Compare(other Summary) int {
