@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -85,6 +86,9 @@ func (i installation) saving(o config.Snapshots) (s saving, err error) {
 // memoryLimit is for this process, which runs beside the control plane: Go's runtime collects more often before it uses more.
 const memoryLimit = 64 << 20
 
+// lowestPriority is the nice value of a process that others come before.
+const lowestPriority = 19
+
 // lock keeps other commands from making and removing backups.
 func (s saving) lock(ctx context.Context) (done func(), err error) {
 	if err := os.MkdirAll(s.dirs.Snapshots(), 0o700); err != nil {
@@ -95,8 +99,9 @@ func (s saving) lock(ctx context.Context) (done func(), err error) {
 
 func (s saving) run(ctx context.Context, out io.Writer) error {
 	debug.SetMemoryLimit(memoryLimit)
-	if s.scheduled { // the kernel kills this process before pods
+	if s.scheduled { // the kernel kills this process before pods, and gives it the processor after them; the front has given it a group of its own
 		_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
+		_ = unix.Setpriority(unix.PRIO_PGRP, 0, lowestPriority)
 	}
 	done, err := s.lock(ctx)
 	if err != nil {

@@ -43,6 +43,8 @@ repeated.`,
 		step("rotate", "Have all servers write with the new key", "Secrets that nobody writes stay encrypted with the former one.", encryption.Change.Rotate),
 		step("reencrypt", "Encrypt all Secrets with the present key", "Former keys can still be read with, but nothing is encrypted with them afterwards.", encryption.Change.Reencrypt),
 		step("enable", "Encrypt all Secrets in a cluster that does not", "A version without this feature cannot read them afterwards.", encryption.Change.Enable),
+		step("seal", "Seal the keys with the passphrase, and replace them", "A server's disk does not open the Secrets afterwards. All servers need the setting secrets-encryption-passphrase-file before.", encryption.Change.Seal),
+		step("unseal", "Seal the keys with the cluster's CA alone", "Servers need no passphrase afterwards. It is the way to another passphrase, too.", encryption.Change.Unseal),
 		step("disable", "Write all Secrets as they are", "Who can read the datastore or its disk can read them afterwards.", encryption.Change.Disable),
 	)
 }
@@ -75,7 +77,9 @@ func (i installation) records() (*encryptedSecrets, error) {
 	case i.config.Role == config.Agent:
 		return nil, errors.New("this machine is an agent, and has none of the cluster's keys: run this on a server")
 	}
-	e := &encryptedSecrets{node: i.config.Node.Name, dirs: i.dirs, Store: encryption.Store{Prefix: encryption.Prefix(i.config.Datastore)}}
+	e := &encryptedSecrets{node: i.config.Node.Name, dirs: i.dirs, Store: encryption.Store{
+		Prefix: encryption.Prefix(i.config.Datastore), Passphrase: &encryption.Passphrase{File: i.config.API.SecretsPassphrase},
+	}}
 	var err error
 	if e.Seals, err = encryption.NewSeals(i.dirs, pki.SealSecrets); err != nil {
 		return nil, err

@@ -26,6 +26,8 @@ type secretsStatus struct {
 	// Servers are the hashes of the configurations that running servers use, by node. They all use the present one if Match is true.
 	Servers map[string]string `json:"servers"`
 	Match   bool              `json:"hashmatch"`
+	// Passphrase says whether the keys are sealed with one.
+	Passphrase bool `json:"passphrase"`
 }
 
 type secretsKey struct {
@@ -70,7 +72,7 @@ func (e *encryptedSecrets) status(ctx context.Context) (s secretsStatus, err err
 	if err != nil {
 		return s, err
 	}
-	s = secretsStatus{Enabled: keys.Write != "", Stage: keys.Stage, Keys: []secretsKey{}, Servers: map[string]string{}, Match: true}
+	s = secretsStatus{Enabled: keys.Write != "", Stage: keys.Stage, Keys: []secretsKey{}, Servers: map[string]string{}, Match: true, Passphrase: keys.WithPassphrase()}
 	for _, one := range keys.List {
 		s.Keys = append(s.Keys, secretsKey{Name: one.Name, Type: keyType, Active: one.Name == keys.Write, Created: one.Created, Secrets: counts[one.Name]})
 		delete(counts, one.Name)
@@ -97,7 +99,11 @@ func (s secretsStatus) print(w io.Writer) error {
 		}
 		hashes = "hash does not match: " + strings.Join(all, ", ")
 	}
-	fmt.Fprintf(w, "Encryption Status: %s\nCurrent Rotation Stage: %s\nServer Encryption Hashes: %s\n\n", word, s.Stage, hashes)
+	fmt.Fprintf(w, "Encryption Status: %s\nCurrent Rotation Stage: %s\nServer Encryption Hashes: %s\n", word, s.Stage, hashes)
+	if s.Passphrase {
+		fmt.Fprintln(w, "Keys Sealed With: cluster CA, passphrase")
+	}
+	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "Active\tKey Type\tName\tCreated\tSecrets")
 	for _, one := range s.Keys {

@@ -95,6 +95,8 @@ func (s storage) addEncryption(g *lifecycle.Group, cfg config.Config) (unit *lif
 		Prefix: encryption.Prefix(cfg.Datastore),
 		Seals:  func() ([]encryption.Seal, error) { return encryption.NewSeals(cfg.Dirs, pki.SealSecrets) },
 		Node:   cfg.Node.Name,
+
+		Passphrase: &encryption.Passphrase{File: cfg.API.SecretsPassphrase},
 	}
 	if !encryption.OfUser(cfg) {
 		c.File = cfg.Dirs.ControlPlaneRun("encryption.json")

@@ -17,32 +17,6 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// issuers returns who has signed the certificates of a host, by their names.
-func issuers(h *hosts.Host) map[string]string {
-	var list []struct{ Name, Issuer string }
-	all := map[string]string{}
-	if err := json.Unmarshal([]byte(h.Coracle("certificate", "check", "-o", "json")), &list); err == nil {
-		for _, one := range list {
-			all[one.Name] = one.Issuer
-		}
-	}
-	return all
-}
-
-// former returns an error if a certificate of a host is still signed by an authority with one of the names that a cluster begins with.
-func former(h *hosts.Host) error {
-	var all []string
-	for name, issuer := range issuers(h) {
-		if !strings.Contains(issuer, "@") {
-			all = append(all, name)
-		}
-	}
-	if len(all) > 0 {
-		return fmt.Errorf("%s: former authorities have signed %v", h.Name, all)
-	}
-	return nil
-}
-
 // testRotateCA replaces all authorities while Secrets are written and read. It returns a token that the former key has signed.
 func testRotateCA(t *testing.T, c *hosts.Cluster) string {
 	server := c.Servers[0]
@@ -66,7 +40,7 @@ func testRotateCA(t *testing.T, c *hosts.Cluster) string {
 	_ = second.Wait()
 	t.Logf("servers sign with the new authorities after %.1f s", time.Since(began).Seconds())
 	for _, h := range c.Servers {
-		hosts.Eventually(t, 30*time.Second, func() error { return former(h) })
+		hosts.Eventually(t, 30*time.Second, h.FormerlySigned)
 	}
 	hosts.Eventually(t, 30*time.Second, func() error {
 		if server.Kubectl("get", "cm", "kube-root-ca.crt", "-o", "jsonpath={.data}") == before {
@@ -162,7 +136,7 @@ func testAwayDuringRotation(t *testing.T, c *hosts.Cluster) {
 	s := agent.StartAgent("--token-file=/etc/coracle/gone")
 	agent.Coracle("wait", "--timeout", "1m")
 	t.Logf("back after %.1f s", time.Since(began).Seconds())
-	hosts.Eventually(t, time.Minute, func() error { return former(agent) })
+	hosts.Eventually(t, time.Minute, agent.FormerlySigned)
 	if strings.Contains(s.Log(), "joined the cluster") {
 		t.Error("it joined again")
 	}

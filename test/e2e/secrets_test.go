@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -198,4 +200,66 @@ func killedChange(t *testing.T, c *hosts.Cluster, h *hosts.Host) {
 	if got := h.Kubectl("get", "secret", "treasure", "-o", "jsonpath={.data.word}"); got != "aGlkZGVuIHdvcmQ=" {
 		t.Errorf("after a killed change a Secret is %q", got)
 	}
+}
+
+// testPassphrase seals the keys with a passphrase: a server that lacks it, or has another one, says so and does not start; what it has on its disk does not
+// open the Secrets.
+func testPassphrase(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
+	file := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "--secrets-encryption-passphrase-file=" + path
+	}
+	right, wrong := file("right", "the word of the house"), file("wrong", "the word of a thief")
+	restart := func(args ...string) {
+		t.Helper()
+		if err := s.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		s = h.Start(args...)
+	}
+	readable := func(sealed bool) {
+		t.Helper()
+		waitReady(t, h)
+		if got := h.Kubectl("get", "secret", "treasure", "-o", "jsonpath={.data.word}"); got != "aGlkZGVuIHdvcmQ=" {
+			t.Errorf("a Secret is %q", got)
+		}
+		if out := h.Coracle("secrets-encrypt", "status"); strings.Contains(out, "Keys Sealed With: cluster CA, passphrase") != sealed {
+			t.Error(out)
+		}
+	}
+	refused := func(want string, args ...string) {
+		t.Helper()
+		restart(args...)
+		hosts.Eventually(t, time.Minute, func() error {
+			if !strings.Contains(s.Log(), want) {
+				return fmt.Errorf("it does not say %q", want)
+			}
+			return nil
+		})
+		if _, err := h.Try("kubectl", "get", "secrets", "--request-timeout=1s"); err == nil {
+			t.Error("the API serves Secrets")
+		}
+	}
+	h.Kubectl("create", "secret", "generic", "treasure", "--from-literal=word=hidden word")
+	defer func() { h.Kubectl("delete", "secret", "treasure") }()
+	if out, err := h.TryCoracle("secrets-encrypt", "seal"); err == nil || !strings.Contains(err.Error(), "there is no passphrase") {
+		t.Errorf("%v: %s", err, out)
+	}
+	restart(right)
+	readable(false)
+	t.Log(h.Coracle("secrets-encrypt", "seal"))
+	readable(true)
+	refused("the cluster's encryption keys are sealed with a passphrase: name a file with it")
+	refused("the cluster's encryption keys are sealed with another passphrase than that in ", wrong)
+	restart(right)
+	readable(true)
+	t.Log(h.Coracle("secrets-encrypt", "rotate-keys"))
+	readable(true)
+	t.Log(h.Coracle("secrets-encrypt", "unseal"))
+	restart()
+	readable(false)
+	return s
 }

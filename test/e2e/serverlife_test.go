@@ -33,6 +33,7 @@ func TestServerLife(t *testing.T) {
 		{"a half hangs", testHalfHangs},
 		{"another external address", testNewExternalIP},
 		{"a cluster of an earlier version", testEarlierCluster},
+		{"a passphrase", testPassphrase},
 		{"the host reboots", testHostReboot},
 		{"another address", testNewAddress},
 		{"an address after the start", testLateAddress},

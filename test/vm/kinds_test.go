@@ -103,6 +103,10 @@ systemctl daemon-reload; systemctl -q enable --now read-only-usr.service`
 		}),
 		with(debian12("arm64", "Debian 12, arm64"), func(k *kind) { k.arch = "arm64" }),
 		with(debian12("wireguard", "Debian 12, two nodes with `wireguard-native`"), func(k *kind) { k.steps = wireGuardSteps }),
+		with(debian12("tpm", "Debian 12 with a TPM 2.0, which seals the passphrase of Secrets"), func(k *kind) {
+			k.packages, k.opts.TPM, k.steps = "tpm2-tools", "own", tpmSteps
+			k.has = map[string]string{"test -c /dev/tpmrm0 && echo there": "there"}
+		}),
 		with(debian12("docker", "Debian 12, in a container of its Docker"), inContainer("docker", "docker.io")),
 		with(debian12("podman", "Debian 12, in a container of its podman"), inContainer("podman", "podman crun netavark iptables")),
 	}

@@ -35,6 +35,7 @@ type Options struct {
 	Memory int    // MiB
 	CPUs   int    // 2 if it is not given
 	Disk   int    // GiB of a second, empty disk, /dev/vdb; 0 for none
+	TPM    string // the name of a TPM 2.0, whose keys last; "" for none
 }
 
 // Machine is a virtual machine that runs or is off.
@@ -148,6 +149,9 @@ func (m *Machine) arguments() []string {
 	if m.Disk > 0 {
 		args = append(args, "-drive", "file="+m.path("second")+",format=qcow2,if=none,id=second,cache=writeback", "-device", "virtio-blk-pci,drive=second")
 	}
+	if m.TPM != "" {
+		args = append(args, "-chardev", "socket,id=tpm,path="+m.path("tpm"), "-tpmdev", "emulator,id=tpm,chardev=tpm", "-device", "tpm-tis,tpmdev=tpm")
+	}
 	for tag, dir := range map[string]string{"coracle": filepath.Dir(os.Getenv("CORACLE_BIN")), "images": os.Getenv("CORACLE_TEST_IMAGES")} {
 		if m.Arch != runtime.GOARCH {
 			dir = filepath.Join(dir, m.Arch)
@@ -160,6 +164,11 @@ func (m *Machine) arguments() []string {
 // start starts qemu.
 func (m *Machine) start() {
 	m.t.Helper()
+	if m.TPM != "" { // it ends with qemu
+		state := m.path("tpm-" + m.TPM)
+		m.here("mkdir", "-p", state)
+		m.here("swtpm", "socket", "--tpm2", "--daemon", "--terminate", "--tpmstate", "dir="+state, "--ctrl", "type=unixio,path="+m.path("tpm"))
+	}
 	args := m.arguments()
 	m.qemu = exec.Command(args[0], args[1:]...)
 	log, err := os.Create(m.path("qemu"))

@@ -29,6 +29,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // Name is the plugin's name, for --disable-admission-plugins.
@@ -43,6 +44,7 @@ type Plugin struct {
 	own, key string       // the node of this server, which is trusted, and the fingerprint of its key
 	reserved []netip.Addr // addresses of this server
 	networks []netip.Prefix
+	dirs     paths.Dirs
 
 	podNetworks []netip.Prefix // nil: addresses of pods are not known
 
@@ -60,7 +62,7 @@ type Plugin struct {
 func New(cfg config.Config) *Plugin {
 	p := &Plugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete),
-		own:     cfg.Node.Name, told: map[string]notice{}, podNetworks: networksOf(cfg),
+		own:     cfg.Node.Name, told: map[string]notice{}, podNetworks: networksOf(cfg), dirs: cfg.Dirs,
 	}
 	p.key, _ = pki.Identity(cfg.Dirs) // without its key no server starts
 	p.reserved = append(p.reserved, cfg.API.Advertise, cfg.API.Bind)
@@ -96,11 +98,12 @@ func (p *Plugin) ValidateInitialization() error {
 	return nil
 }
 
-// Admit leaves out what a node may not say of itself.
+// Admit leaves out what a node may not say of itself, and completes kubelets' certificates.
 func (p *Plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if node, is, was, ok := podOf(a); ok {
 		return p.admitPod(ctx, a, node, is, was)
 	}
+	p.chain(a)
 	w, ok := p.write(ctx, a)
 	if !ok || kube.IsServer(w.stored()) || p.isOwn(ctx, w.name) {
 		return nil

@@ -184,7 +184,7 @@ func AcceptNode(cfg config.Config, ca, cert []byte) error {
 
 // EnsureAgent writes the kubeconfigs of an agent that has joined. It removes certificates of its kubelet that are not the cluster's any more.
 func EnsureAgent(cfg config.Config) error {
-	if err := ReplaceKubelet(cfg.Dirs, time.Now()); err != nil {
+	if err := ReplaceKubelet(cfg.Dirs); err != nil {
 		return err
 	}
 	return writeKubeconfigs(cfg, nodeKubeconfigs, nodeCA(cfg.Dirs), balancer(cfg))

@@ -1,7 +1,6 @@
 package pki
 
 import (
-	"crypto/x509"
 	"fmt"
 	"os"
 	"slices"
@@ -45,25 +44,15 @@ func ForgetKubelet(d paths.Dirs) error {
 	return nil
 }
 
-// reloaded is how long after a change of the authorities all API servers certainly know the new one when they call kubelets: client-go looks at the
-// file every five minutes.
-const reloaded = 6 * time.Minute
-
-// ReplaceKubelet is ForgetKubelet if a former authority has signed one of the kubelet's certificates, and that one is not accepted any more, or the present
-// one has been known for long enough.
-func ReplaceKubelet(d paths.Dirs, now time.Time) error {
-	cas, errCA := readCerts(nodeCA(d))
-	info, errInfo := os.Stat(nodeCA(d))
-	if errCA != nil || errInfo != nil {
-		return nil // others report them
+// ReplaceKubelet is ForgetKubelet if another authority than the present one has signed one of the kubelet's certificates.
+func ReplaceKubelet(d paths.Dirs) error {
+	cas, err := readCerts(nodeCA(d))
+	if err != nil {
+		return nil // others report it
 	}
 	for _, l := range nodeLeaves {
 		cert, err := readCert(l.certFile(d))
-		if !l.Rotated || err != nil {
-			continue
-		}
-		signer := slices.IndexFunc(cas, func(ca *x509.Certificate) bool { return cert.CheckSignatureFrom(ca) == nil })
-		if signer < 0 || signer > 0 && now.Sub(info.ModTime()) >= reloaded {
+		if l.Rotated && err == nil && cert.CheckSignatureFrom(cas[0]) != nil {
 			return ForgetKubelet(d)
 		}
 	}

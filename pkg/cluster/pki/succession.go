@@ -128,6 +128,9 @@ func SignedByFormer(d paths.Dirs, cert *x509.Certificate) bool {
 	return err == nil && SignedBy(cert, ParseCerts(data))
 }
 
+// Statements returns those of the former authorities for the cluster's CA, which follow the certificates that it signs, in PEM form; nil if there are none.
+func Statements(d paths.Dirs) []byte { return crossOf(d, clusterCA) }
+
 // crossOf returns the statements of former authorities for an authority, in PEM form.
 func crossOf(d paths.Dirs, a authority) []byte {
 	data, err := os.ReadFile(filepath.Join(d.PKI(), a.Name+crossSuffix))

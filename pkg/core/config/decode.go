@@ -40,14 +40,19 @@ func (d *decoder) pathOr(v *value, other string) string {
 	return abs
 }
 
-// file returns the absolute path of a readable file, or "" if the setting is empty.
-func (d *decoder) file(v *value) string {
+// laterFile returns the absolute path of a file that may not be there yet, or "" if the setting is empty.
+func (d *decoder) laterFile(v *value) string {
 	if v.one().text == "" {
 		return ""
 	}
-	path := d.path(v)
-	if v.layer == fromCluster {
-		return path // package join writes it before it is used
+	return d.path(v)
+}
+
+// file returns the absolute path of a readable file, or "" if the setting is empty.
+func (d *decoder) file(v *value) string {
+	path := d.laterFile(v)
+	if path == "" || v.layer == fromCluster { // package join writes it before it is used
+		return path
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -59,6 +64,13 @@ func (d *decoder) file(v *value) string {
 		d.add("%s: %s is a directory, not a file", v.label(), path)
 	}
 	return path
+}
+
+// either checks that at most one of two settings is given.
+func (d *decoder) either(a, b *value) {
+	if a.one().text != "" && b.one().text != "" {
+		d.add("%s and %s are both given; choose one", a.label(), b.label())
+	}
 }
 
 func (d *decoder) toggle(v *value) bool {

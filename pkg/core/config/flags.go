@@ -210,6 +210,8 @@ func serverTable() []setting {
 			help: "Settings of admission plugins, of kind AdmissionConfiguration"},
 		{name: "encryption-provider-config", arg: "FILE", field: aFile(func(c *Config) *string { return &c.API.EncryptionConfig }), group: groupAPI, shared: contentWithServers,
 			help: "How Secrets and others are encrypted in etcd, of kind EncryptionConfiguration"},
+		{name: "secrets-encryption-passphrase-file", arg: "FILE", field: aLaterFile(func(c *Config) *string { return &c.API.SecretsPassphrase }), group: groupAPI,
+			help: "A file with a passphrase that is needed, besides the disk of a server, to read Secrets; a credential of systemd, for example"},
 		{name: "certificate-life", arg: "DURATION", def: "8760h", field: aLife(func(c *Config) *time.Duration { return &c.CertificateLife }), group: groupAPI, shared: withAll,
 			help: "How long certificates of servers and nodes are valid, from 3m to 8760h; they are renewed after two thirds of it, while everything runs"},
 		{name: "audit", kind: toggle, def: "true", field: aBool(func(c *Config) *bool { return &c.API.Audit }), group: groupAPI, shared: withServers,

@@ -17,11 +17,8 @@ func (d *decoder) join(r raw) Join {
 	if len(r["server"].items) > 0 {
 		j.Server = d.serverURL(r["server"])
 	}
-	for _, x := range [][2]*value{{r["token"], r["token-file"]}, {r["agent-token"], r["agent-token-file"]}} {
-		if x[0].one().text != "" && x[1].one().text != "" {
-			d.add("%s and %s are both given; choose one", x[0].label(), x[1].label())
-		}
-	}
+	d.either(r["token"], r["token-file"])
+	d.either(r["agent-token"], r["agent-token-file"])
 	if j.AgentToken != "" && j.AgentToken == j.Token {
 		d.add("%s and %s are the same, and then agents could join as servers; make the one for agents another", r["agent-token"].label(), r["token"].label())
 	}

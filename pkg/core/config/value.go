@@ -170,6 +170,10 @@ func aFile(field func(*Config) *string) binding {
 	return bind(field, (*decoder).file, func(s string) string { return s })
 }
 
+func aLaterFile(field func(*Config) *string) binding {
+	return bind(field, (*decoder).laterFile, func(s string) string { return s })
+}
+
 func aList(field func(*Config) *[]string) binding {
 	return bind(field, func(_ *decoder, v *value) []string { return v.texts() }, func(s []string) string { return strings.Join(s, ",") })
 }

@@ -75,7 +75,51 @@ func (c Change) Enable(ctx context.Context) error {
 			c.Tell("Secrets are encrypted already")
 			return nil
 		}
+		if l.Write == "" && c.Passphrase.given() {
+			l.salt = newSalt()
+		}
 		return c.allSteps(ctx, l)
+	})
+}
+
+// Seal has the keys sealed with the passphrase, and replaces the one that is written with: without the passphrase it was on disks before.
+func (c Change) Seal(ctx context.Context) error {
+	return c.locked(ctx, func(ctx context.Context, l Loaded) (err error) {
+		if l.Write == "" {
+			return errOff
+		}
+		if !c.Passphrase.given() {
+			return errors.New("there is no passphrase: on each server name a file with the same one, with --secrets-encryption-passphrase-file, and restart it before")
+		}
+		if l.Stage == Prepared || l.Stage == Rotated {
+			if err := c.allSteps(ctx, l); err != nil {
+				return err
+			}
+			if l, err = c.Load(ctx); err != nil {
+				return err
+			}
+		}
+		if !l.WithPassphrase() {
+			l.salt = newSalt()
+			if err := c.allSteps(ctx, l); err != nil {
+				return err
+			}
+		}
+		c.Tell("the keys are sealed with the passphrase: keep it, for without it nobody can read the Secrets, nor those in backups")
+		return nil
+	})
+}
+
+// Unseal has the keys sealed with the cluster's CA alone.
+func (c Change) Unseal(ctx context.Context) error {
+	return c.locked(ctx, func(ctx context.Context, l Loaded) error {
+		if l.salt = nil; l.Exists {
+			if err := c.save(ctx, l, l.Keys); err != nil {
+				return err
+			}
+		}
+		c.Tell("the keys are sealed with the cluster's CA alone: no passphrase is needed")
+		return nil
 	})
 }
 

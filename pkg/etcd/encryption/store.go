@@ -54,6 +54,8 @@ type Store struct {
 	Client *clientv3.Client
 	Prefix string // what all keys of the cluster begin with: /registry
 	Seals  []Seal // a record is sealed with each of these
+	// Passphrase seals and opens the encryption keys too, if they are sealed with one.
+	Passphrase *Passphrase
 	// Name is that of another record than the encryption keys, and What says what it is.
 	Name, What string
 }
@@ -65,6 +67,8 @@ func (s Store) what() string { return cmp.Or(s.What, "the encryption keys") }
 // sealed is the record in etcd: the keys, sealed for each authority that servers may have.
 type sealed struct {
 	Sealed map[string][]byte `json:"sealed"`
+	// Salt is that of the passphrase with which they are sealed before; without one they are not.
+	Salt []byte `json:"passphraseSalt,omitempty"`
 }
 
 // nonceBytes is the length of the random number before each sealed record.
@@ -103,7 +107,11 @@ type Found struct {
 	Exists   bool
 	At       int64 // etcd's revision when it was read
 	modified int64 // the record's own, 0 if there is none
+	salt     []byte
 }
+
+// WithPassphrase reports whether the record is sealed with a passphrase too.
+func (f Found) WithPassphrase() bool { return f.salt != nil }
 
 // Loaded are the keys of a cluster as they were at a revision of etcd. They do not exist in clusters that began with a version that encrypted nothing.
 type Loaded struct {
@@ -134,13 +142,18 @@ func (s Store) Open(ctx context.Context, into any) (f Found, err error) {
 	if err := json.Unmarshal(got.Kvs[0].Value, &r); err != nil {
 		return f, &KeysError{fmt.Sprintf("%s in the datastore, %s, are damaged: %v: restore a backup of the datastore", s.what(), s.record(), err)}
 	}
-	err = errSeal
+	f.salt = r.Salt
 	for _, seal := range s.Seals {
-		if text, opened := seal.open(r.Sealed[seal.Name]); opened == nil {
-			return f, json.Unmarshal(text, into)
+		text, err := seal.open(r.Sealed[seal.Name])
+		if err != nil {
+			continue
 		}
+		if text, err = s.Passphrase.open(r.Salt, text); err != nil {
+			return f, err
+		}
+		return f, json.Unmarshal(text, into)
 	}
-	return f, err
+	return f, errSeal
 }
 
 // errOther is the error if somebody else has changed the keys meanwhile.
@@ -151,15 +164,18 @@ func (s Store) save(ctx context.Context, before Loaded, k Keys) error {
 	return s.Close(ctx, before.Found, k)
 }
 
-// Close writes a record if it is still as it was found.
+// Close writes a record if it is still as it was found, and with a passphrase if it was.
 func (s Store) Close(ctx context.Context, before Found, value any) error {
-	plain, err := json.Marshal(value)
+	content, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	r := sealed{Sealed: map[string][]byte{}}
+	if content, err = s.Passphrase.close(before.salt, content); err != nil {
+		return err
+	}
+	r := sealed{Sealed: map[string][]byte{}, Salt: before.salt}
 	for _, seal := range s.Seals {
-		r.Sealed[seal.Name] = seal.close(plain)
+		r.Sealed[seal.Name] = seal.close(content)
 	}
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -207,6 +223,9 @@ func (s Store) Begin(ctx context.Context) (Loaded, error) {
 	}
 	k, _ := Keys{}.with(time.Now())
 	k.Write, k.Stage = k.newest(), Start
+	if s.Passphrase.given() {
+		l.salt = newSalt()
+	}
 	if err := s.save(ctx, l, k); err != nil && !errors.Is(err, errOther) {
 		return l, err
 	}

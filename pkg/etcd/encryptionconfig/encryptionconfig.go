@@ -19,7 +19,9 @@ type Config struct {
 	Dial   func() (*clientv3.Client, error)
 	Prefix string // what all keys of the cluster in etcd begin with
 	Seals  func() ([]encryption.Seal, error)
-	Node   string
+	// Passphrase is that with which a new cluster's keys are sealed, and that opens those that are.
+	Passphrase *encryption.Passphrase
+	Node       string
 	// File is the file, in memory; "" if the user has a configuration of their own, which excludes coracle's.
 	File string
 }
@@ -38,7 +40,7 @@ func (c Config) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer client.Close()
-	store := encryption.Store{Client: client, Prefix: c.Prefix, Seals: seals}
+	store := encryption.Store{Client: client, Prefix: c.Prefix, Seals: seals, Passphrase: c.Passphrase}
 	if c.File == "" {
 		if _, err := await(ctx, func(ctx context.Context) (encryption.Loaded, error) { return checkUnused(ctx, store) }); err != nil {
 			return err
