@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -206,8 +205,8 @@ func killedChange(t *testing.T, c *hosts.Cluster, h *hosts.Host) {
 // open the Secrets.
 func testPassphrase(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	file := func(name, text string) string {
-		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+		path := "/etc/coracle/" + name
+		if err := os.WriteFile(h.Path(path), []byte(text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return "--secrets-encryption-passphrase-file=" + path

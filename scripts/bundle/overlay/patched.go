@@ -72,6 +72,14 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		"pkg/kubelet/pleg/coracle.go":                    "files/kubernetes/pleg.go.txt",
 		"pkg/kubelet/volumemanager/ondemand/ondemand.go": "files/kubernetes/ondemand.go.txt",
 	}},
+	// Helm's plugins, which coracle has none of, need no compiler for WebAssembly.
+	"helm": {"helm.sh/helm/v4", nil, []change{
+		{file: "internal/plugin/loader.go", old: "\textism \"github.com/extism/go-sdk\"\n\t\"github.com/tetratelabs/wazero\"\n", new: ""},
+		{file: "internal/plugin/loader.go", old: importOfHelmPath, new: ""},
+		{file: "internal/plugin/loader.go", old: withWazero, new: ""},
+		{file: "internal/plugin/loader.go", old: withExtism, new: ""},
+		{file: "internal/plugin/metadata.go", old: "\tcase \"extism/v1\":\n\t\truntimeConfig, err = remarshalRuntimeConfig[*RuntimeConfigExtismV1](runtimeConfigRaw)\n", new: ""},
+	}, map[string]string{"internal/plugin/runtime_extismv1.go": "files/helm/extism.go.txt"}},
 	// Limits of containers are read every half minute, not for each of the kubelet's looks at their use.
 	"cadvisor": {"github.com/google/cadvisor/lib", nil, []change{
 		{file: "manager/container.go", old: "> 5*time.Second || shouldUpdateSubcontainers", new: "> 30*time.Second || shouldUpdateSubcontainers"},
@@ -80,6 +88,17 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 
 const (
 	importOfWait     = "\t\"k8s.io/apimachinery/pkg/util/wait\"\n"
+	importOfHelmPath = "\t\"helm.sh/helm/v4/pkg/helmpath\"\n"
+	withWazero       = `	cc, err := wazero.NewCompilationCacheWithDir(helmpath.CachePath("wazero-build"))
+	if err != nil {
+		return nil, fmt.Errorf("failed to create wazero compilation cache: %w", err)
+	}
+`
+	withExtism = `			"extism/v1": &RuntimeExtismV1{
+				HostFunctions:    map[string]extism.HostFunction{},
+				CompilationCache: cc,
+			},
+`
 	importOfOndemand = "\twait \"k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand\"\n"
 )
 
