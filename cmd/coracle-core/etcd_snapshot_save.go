@@ -99,7 +99,7 @@ func (s saving) lock(ctx context.Context) (done func(), err error) {
 
 func (s saving) run(ctx context.Context, out io.Writer) error {
 	debug.SetMemoryLimit(memoryLimit)
-	if s.scheduled { // the kernel kills this process before pods, and gives it the processor after them; the front has given it a group of its own
+	if s.scheduled { // the kernel kills this process before pods, and gives it the processor after the control plane; the front has given it a group of its own
 		_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 		_ = unix.Setpriority(unix.PRIO_PGRP, 0, lowestPriority)
 	}

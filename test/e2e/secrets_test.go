@@ -249,7 +249,9 @@ func testPassphrase(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server 
 	}
 	restart(right)
 	readable(false)
-	t.Log(h.Coracle("secrets-encrypt", "seal"))
+	if out := h.Coracle("secrets-encrypt", "seal"); !strings.Contains(out, "all servers can read with the new key") || !strings.Contains(out, "Secrets were written with") {
+		t.Errorf("the key is not replaced: %s", out)
+	}
 	readable(true)
 	refused("the cluster's encryption keys are sealed with a passphrase: name a file with it")
 	refused("the cluster's encryption keys are sealed with another passphrase than that in ", wrong)

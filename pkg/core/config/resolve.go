@@ -113,7 +113,6 @@ func (d *decoder) config(r raw, dirs paths.Dirs) Config {
 	cfg.Datastore = d.datastore(r)
 	cfg.Ephemeral = d.ephemeral(r, cfg)
 	cfg.Snapshots.Dir = d.pathOr(r["etcd-snapshot-dir"], dirs.Snapshots())
-	d.either(r["encryption-provider-config"], r["secrets-encryption-passphrase-file"])
 	d.checkPorts(r, cfg)
 	return cfg
 }

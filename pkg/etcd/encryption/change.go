@@ -75,7 +75,7 @@ func (c Change) Enable(ctx context.Context) error {
 			c.Tell("Secrets are encrypted already")
 			return nil
 		}
-		if l.Write == "" && c.Passphrase.given() {
+		if l.Write == "" && c.Passphrase.Given() {
 			l.salt = newSalt()
 		}
 		return c.allSteps(ctx, l)
@@ -88,7 +88,7 @@ func (c Change) Seal(ctx context.Context) error {
 		if l.Write == "" {
 			return errOff
 		}
-		if !c.Passphrase.given() {
+		if !c.Passphrase.Given() {
 			return errors.New("there is no passphrase: on each server name a file with the same one, with --secrets-encryption-passphrase-file, and restart it before")
 		}
 		if l.Stage == Prepared || l.Stage == Rotated {

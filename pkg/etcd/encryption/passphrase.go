@@ -5,6 +5,7 @@ import (
 	"crypto/pbkdf2"
 	"crypto/rand"
 	"crypto/sha512"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -30,8 +31,8 @@ const (
 	saltBytes        = 16
 )
 
-// given reports whether there is a passphrase.
-func (p *Passphrase) given() bool { return p != nil && p.File != "" }
+// Given reports whether there is a passphrase.
+func (p *Passphrase) Given() bool { return p != nil && p.File != "" }
 
 func newSalt() []byte {
 	salt := make([]byte, saltBytes)
@@ -39,21 +40,27 @@ func newSalt() []byte {
 	return salt
 }
 
-// seal returns the seal that is derived from the passphrase. An error is a KeysError.
+// PassphraseError is an error that passes when the file with the passphrase appears, or has another content.
+type PassphraseError struct{ error }
+
+// seal returns the seal that is derived from the passphrase. What was read once is used further if the file is gone. An error is a PassphraseError.
 func (p *Passphrase) seal(salt []byte) (Seal, error) {
-	if !p.given() {
-		return Seal{}, NewKeysError("the cluster's encryption keys are sealed with a passphrase: name a file with it on this server, with --secrets-encryption-passphrase-file")
-	}
-	text, err := os.ReadFile(p.File)
-	if err != nil {
-		return Seal{}, NewKeysError(fmt.Sprintf("reading the passphrase for the cluster's encryption keys: %v", err))
-	}
-	text = bytes.TrimRight(text, "\r\n")
-	if len(text) < passphraseLeast {
-		return Seal{}, NewKeysError(fmt.Sprintf("the passphrase in %s has %d bytes instead of at least %d", p.File, len(text), passphraseLeast))
+	if !p.Given() {
+		return Seal{}, &PassphraseError{errors.New("the cluster's encryption keys are sealed with a passphrase: name a file with it on this server, with --secrets-encryption-passphrase-file")}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	text, err := os.ReadFile(p.File)
+	if err != nil && p.last.text != nil && bytes.Equal(p.last.salt, salt) {
+		return p.last.seal, nil
+	}
+	if err != nil {
+		return Seal{}, &PassphraseError{fmt.Errorf("reading the passphrase for the cluster's encryption keys: %w", err)}
+	}
+	text = bytes.TrimRight(text, "\r\n")
+	if len(text) < passphraseLeast {
+		return Seal{}, &PassphraseError{fmt.Errorf("the passphrase in %s has %d bytes instead of at least %d", p.File, len(text), passphraseLeast)}
+	}
 	if !bytes.Equal(p.last.text, text) || !bytes.Equal(p.last.salt, salt) {
 		key, err := pbkdf2.Key(sha512.New, string(text), salt, passphraseRounds, len(Seal{}.Key))
 		if err != nil {
@@ -74,7 +81,7 @@ func (p *Passphrase) open(salt, text []byte) ([]byte, error) {
 		return nil, err
 	}
 	if text, err = seal.open(text); err != nil {
-		return nil, NewKeysError("the cluster's encryption keys are sealed with another passphrase than that in " + p.File)
+		return nil, &PassphraseError{errors.New("the cluster's encryption keys are sealed with another passphrase than that in " + p.File)}
 	}
 	return text, nil
 }

@@ -43,10 +43,16 @@ func TestPassphrase(t *testing.T) {
 		{file("other", "sixteen letters?"), salt, "another passphrase than that in"},
 		{right, newSalt(), "another passphrase than that in"},
 	} {
-		var lasting *KeysError
-		if got, err := c.p.open(c.salt, box); !errors.As(err, &lasting) || !strings.Contains(err.Error(), c.want) {
+		var passing *PassphraseError
+		if got, err := c.p.open(c.salt, box); !errors.As(err, &passing) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %q, %v", c.want, got, err)
 		}
+	}
+	if err := os.Remove(right.File); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := right.open(newSalt(), box); err == nil {
+		t.Error("with another salt, the file being gone, it is opened")
 	}
 	var none *Passphrase
 	if got, err := none.close(nil, []byte(text)); err != nil || string(got) != text {

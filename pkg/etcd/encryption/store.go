@@ -223,7 +223,7 @@ func (s Store) Begin(ctx context.Context) (Loaded, error) {
 	}
 	k, _ := Keys{}.with(time.Now())
 	k.Write, k.Stage = k.newest(), Start
-	if s.Passphrase.given() {
+	if s.Passphrase.Given() {
 		l.salt = newSalt()
 	}
 	if err := s.save(ctx, l, k); err != nil && !errors.Is(err, errOther) {

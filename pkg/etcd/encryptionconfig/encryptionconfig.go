@@ -53,6 +53,9 @@ func (c Config) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	if c.Passphrase.Given() && keys.Write != "" && !keys.WithPassphrase() {
+		logger().Warn("there is a passphrase, and the cluster's encryption keys are not sealed with it: when all servers have it, run coracle secrets-encrypt seal")
+	}
 	f := &follower{Config: c, store: store}
 	if err := f.write(keys); err != nil {
 		return err
@@ -88,9 +91,15 @@ func logger() logrus.FieldLogger { return logrus.WithField("component", "encrypt
 // await asks for the keys until etcd answers: it may have lost its leader just now.
 func await(ctx context.Context, ask func(context.Context) (encryption.Loaded, error)) (keys encryption.Loaded, err error) {
 	var lasting *encryption.KeysError
+	var passing *encryption.PassphraseError // etcd must run meanwhile: the others may need this member
+	told := ""
 	waited := lifecycle.Until(ctx, "the encryption keys", func(ctx context.Context) error {
 		if keys, err = ask(ctx); errors.As(err, &lasting) {
 			return nil
+		}
+		if errors.As(err, &passing) && err.Error() != told {
+			told = err.Error()
+			logger().Errorf("%s; the API of this server starts when that is mended", told)
 		}
 		return err
 	})

@@ -23,6 +23,8 @@ type Rekey struct {
 	// Request is the file of the request. Finish is called when all is done.
 	Request string
 	Finish  func() error
+	// Passphrase opens the former cluster's keys, and seals the new ones, if it did so before.
+	Passphrase *encryption.Passphrase
 	// CA is the file with the new authority's certificate.
 	CA string
 	// Seals returns the new cluster's seals of its encryption keys.
@@ -87,7 +89,7 @@ func (r Rekey) rekey(ctx context.Context) error {
 		}
 	}
 	e := newEdit(request, ca)
-	keys := encryption.Store{Client: client, Prefix: strings.TrimSuffix(Prefix, "/")}
+	keys := encryption.Store{Client: client, Prefix: strings.TrimSuffix(Prefix, "/"), Passphrase: r.Passphrase}
 	if err := r.newKeys(ctx, &keys, request, e); err != nil {
 		return err
 	}
