@@ -78,7 +78,7 @@ func (i installation) records() (*encryptedSecrets, error) {
 		return nil, errors.New("this machine is an agent, and has none of the cluster's keys: run this on a server")
 	}
 	e := &encryptedSecrets{node: i.config.Node.Name, dirs: i.dirs, Store: encryption.Store{
-		Prefix: encryption.Prefix(i.config.Datastore), Passphrase: &encryption.Passphrase{File: i.config.API.SecretsPassphrase},
+		Prefix: encryption.Prefix(i.config.Datastore), Passphrase: encryption.NewPassphrase(i.config),
 	}}
 	var err error
 	if e.Seals, err = encryption.NewSeals(i.dirs, pki.SealSecrets); err != nil {

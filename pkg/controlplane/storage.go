@@ -83,7 +83,7 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 		s.unit = g.Add("rekey", rekey.Rekey{
 			Request: dirs.RekeyRequest(), Finish: func() error { return controlplaneuser.Finish(dirs, dirs.RekeyRequest()) },
 			CA: pkiFile(dirs, "ca.crt"), Seals: func() ([]encryption.Seal, error) { return encryption.NewSeals(dirs, pki.SealSecrets) }, Dial: s.dial,
-			Passphrase: passphrase(cfg),
+			Passphrase: encryption.NewPassphrase(cfg),
 		}, s.unit)
 	}
 	return s
@@ -97,16 +97,12 @@ func (s storage) addEncryption(g *lifecycle.Group, cfg config.Config) (unit *lif
 		Seals:  func() ([]encryption.Seal, error) { return encryption.NewSeals(cfg.Dirs, pki.SealSecrets) },
 		Node:   cfg.Node.Name,
 
-		Passphrase: passphrase(cfg),
+		Passphrase: encryption.NewPassphrase(cfg),
 	}
 	if !encryption.OfUser(cfg) {
 		c.File = cfg.Dirs.ControlPlaneRun("encryption.json")
 	}
 	return g.Add("encryption", c, s.unit), c.File
-}
-
-func passphrase(cfg config.Config) *encryption.Passphrase {
-	return &encryption.Passphrase{File: cfg.API.SecretsPassphrase}
 }
 
 // Others is the client of the cluster's other servers that are known on this machine.

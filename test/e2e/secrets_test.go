@@ -201,8 +201,8 @@ func killedChange(t *testing.T, c *hosts.Cluster, h *hosts.Host) {
 	}
 }
 
-// testPassphrase seals the keys with a passphrase: a server that lacks it, or has another one, says so and does not start; what it has on its disk does not
-// open the Secrets.
+// testPassphrase seals the keys with a passphrase: a server that lacks it, or has another one, says so, and its API does not start; what it has
+// on its disk does not open the Secrets.
 func testPassphrase(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	file := func(name, text string) string {
 		path := "/etc/coracle/" + name

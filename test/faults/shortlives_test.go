@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -79,7 +78,10 @@ func (a *arena) tokenWriters() *tokenWriters {
 	file := filepath.Join(a.t.TempDir(), "token")
 	renew := func() error {
 		token, err := server.TryCoracle("kubectl", "create", "token", "writer", "--duration=10m")
-		return errors.Join(err, atomicfile.Write(file, []byte(strings.TrimSpace(token)), 0o600))
+		if err != nil {
+			return err
+		}
+		return atomicfile.Write(file, []byte(strings.TrimSpace(token)), 0o600)
 	}
 	if err := renew(); err != nil {
 		a.t.Fatal(err)

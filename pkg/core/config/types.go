@@ -137,8 +137,7 @@ type API struct {
 	SchedulerConfig  string `json:"schedulerConfig,omitempty"`
 	EncryptionConfig string `json:"encryptionConfig,omitempty"`
 	AuditPolicy      string `json:"auditPolicy,omitempty"`
-	// SecretsPassphrase is a file with a passphrase that seals the keys with which Secrets are encrypted; "" for none. It may be missing, or empty, until a
-	// server starts.
+	// SecretsPassphrase is a file with a passphrase that seals the keys with which Secrets are encrypted; "" for none. A server waits for it.
 	SecretsPassphrase string `json:"secretsPassphrase,omitempty"`
 	// Audit keeps an audit log, with coracle's policy if there is no AuditPolicy.
 	Audit bool `json:"audit"`

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"sync"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
 // Passphrase is what somebody must know to open the encryption keys besides the keys of the cluster's CA, which are on each server's disk. It is the
@@ -21,6 +23,11 @@ type Passphrase struct {
 		text, salt []byte
 		seal       Seal
 	}
+}
+
+// NewPassphrase returns that of a server.
+func NewPassphrase(cfg config.Config) *Passphrase {
+	return &Passphrase{File: cfg.API.SecretsPassphrase}
 }
 
 const (

@@ -25,7 +25,8 @@ func TestPassphrase(t *testing.T) {
 	if err != nil || strings.Contains(string(box), text) {
 		t.Fatalf("%q, %v", box, err)
 	}
-	for _, p := range []*Passphrase{right, file("copy", "sixteen letters!")} {
+	gone := file("gone", "sixteen letters!")
+	for _, p := range []*Passphrase{right, file("copy", "sixteen letters!"), gone} {
 		if got, err := p.open(salt, box); err != nil || string(got) != text {
 			t.Errorf("%q, %v", got, err)
 		}
@@ -48,10 +49,13 @@ func TestPassphrase(t *testing.T) {
 			t.Errorf("%q: %q, %v", c.want, got, err)
 		}
 	}
-	if err := os.Remove(right.File); err != nil {
+	if err := os.Remove(gone.File); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := right.open(newSalt(), box); err == nil {
+	if got, err := gone.open(salt, box); err != nil || string(got) != text {
+		t.Errorf("after the file is gone: %q, %v", got, err)
+	}
+	if _, err := gone.open(newSalt(), box); err == nil {
 		t.Error("with another salt, the file being gone, it is opened")
 	}
 	var none *Passphrase
