@@ -47,14 +47,10 @@ func (c credentials) add(g *lifecycle.Group, cfg config.Config, gate *kube.APIGa
 	}
 	g.Add("node-certificate", certificates.AgentRenewal{
 		Due: func() (due, expires time.Time, err error) { return pki.NodeCert(cfg) },
-		Renew: func(ctx context.Context) error {
-			return errors.Join(renew(ctx, cfg), pki.ReplaceKubelet(cfg.Dirs))
-		},
+		Renew:     func(ctx context.Context) error { return renew(ctx, cfg) },
 		Reachable: gate.Opened(),
-		Look: func(ctx context.Context) (bool, error) {
-			return join.Replaced(ctx, cfg), pki.ReplaceKubelet(cfg.Dirs)
-		},
-		Every: time.Minute,
+		Look:      func(ctx context.Context) bool { return join.Replaced(ctx, cfg) },
+		Every:     time.Minute,
 	})
 	return g.Add("kubelet-identity", c.identity, api)
 }

@@ -62,7 +62,7 @@ func certificates(h *hosts.Host) (files []string) {
 	for _, pattern := range []string{"node/pki/*.crt", "node/pki/*-current.pem", "server/pki/*.crt", "server/pki/etcd/*.crt"} {
 		found, _ := filepath.Glob(h.Data(pattern))
 		for _, file := range found {
-			if !strings.HasSuffix(file, "ca.crt") {
+			if name := filepath.Base(file); !strings.HasSuffix(name, "ca.crt") && !strings.Contains(name, "ca-") { // those are authorities'
 				files = append(files, file)
 			}
 		}

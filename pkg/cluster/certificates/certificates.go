@@ -107,7 +107,7 @@ type AgentRenewal struct {
 	// Reachable is closed when a server can be reached.
 	Reachable <-chan struct{}
 	// Look is called at least that often, if it is set, and reports whether it is due because the cluster has another authority.
-	Look  func(ctx context.Context) (due bool, err error)
+	Look  func(ctx context.Context) (due bool)
 	Every time.Duration
 	// Log gets a line for each renewal. Nil means logrus' standard logger.
 	Log logrus.FieldLogger
@@ -134,11 +134,7 @@ func (r AgentRenewal) pass(ctx context.Context, log logrus.FieldLogger) time.Dur
 	try, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	due, expires, err := r.Due()
-	replaced := false
-	if err == nil && r.Look != nil {
-		replaced, err = r.Look(try)
-	}
-	if err == nil && !replaced && time.Now().Before(due) {
+	if err == nil && (r.Look == nil || !r.Look(try)) && time.Now().Before(due) {
 		return min(time.Until(due), r.longest())
 	}
 	if err == nil {

@@ -98,6 +98,7 @@ func (c ControllerManager) run(ctx context.Context, ready func()) error {
 	// Upstream registers these for the life of the process, and refuses a second time.
 	cache.ResetInformerNamesForTesting()
 	configz.Delete(app.ConfigzName)
+	kube.OmitMetrics("replicaset_controller_sorting_deletion_age_ratio", "replicaset_controller_stale_sync_skips_total")
 	ctx, cancel := context.WithCancel(ctx)
 	var apart sync.WaitGroup
 	defer apart.Wait()

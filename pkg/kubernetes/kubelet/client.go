@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -16,12 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clientset "k8s.io/client-go/kubernetes"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	restclient "k8s.io/client-go/rest"
-	clientcert "k8s.io/client-go/util/certificate"
-	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
 	"k8s.io/kubernetes/pkg/kubelet"
 	"k8s.io/kubernetes/pkg/kubelet/certificate"
@@ -43,13 +42,17 @@ func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, dep
 		return gate{next, k.APIReady, k.UnknownKey, func() { k.forgetCertificate(end) }}
 	})
 	if server.RotateCertificates {
-		if config, err = k.rotating(ctx, config, server, end); err != nil {
+		if config, err = k.rotating(ctx, config, server); err != nil {
 			return err
 		}
 	} else {
 		k.Identity.known()
 	}
-	deps.OnHeartbeatFailure = func() { utilnet.CloseIdleConnectionsFor(config.Transport) }
+	transport, err := restclient.TransportFor(config)
+	if err != nil {
+		return fmt.Errorf("making its transport: %w", err)
+	}
+	deps.OnHeartbeatFailure = func() { utilnet.CloseIdleConnectionsFor(transport) }
 	if deps.KubeClient, err = clientset.NewForConfig(config); err != nil {
 		return fmt.Errorf("making its client: %w", err)
 	}
@@ -70,64 +73,45 @@ func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, dep
 	return nil
 }
 
-// rotating returns a client configuration with a certificate that is requested from the cluster if there is none, and renewed while the
-// kubelet runs.
-func (k Kubelet) rotating(ctx context.Context, config *restclient.Config, server *options.KubeletServer, end chan<- error) (*restclient.Config, error) {
-	first, own := restclient.CopyConfig(config), config
-	if k.BootstrapKubeconfig != "" { // the only files are those of the certificate manager
-		own = restclient.AnonymousClientConfig(config)
-		own.WrapTransport, own.ContentType = config.WrapTransport, config.ContentType
+// rotating returns a client configuration with a certificate that is requested from the cluster if there is none, and renewed or replaced while the
+// kubelet runs. Clients read it, and the authorities, from their files again.
+func (k Kubelet) rotating(ctx context.Context, config *restclient.Config, server *options.KubeletServer) (*restclient.Config, error) {
+	first := restclient.CopyConfig(config)
+	if k.BootstrapKubeconfig != "" {
+		config = restclient.AnonymousClientConfig(first)
+		config.WrapTransport = first.WrapTransport
+		config.CertFile = filepath.Join(k.PKI, currentCert)
+		config.KeyFile = config.CertFile
 	}
-	config = restclient.AnonymousClientConfig(config)
-	config.WrapTransport = first.WrapTransport
-	manager, err := certificate.NewKubeletClientCertificateManager(server.CertDirectory, types.NodeName(k.Name),
-		nil, nil, own.CertFile, own.KeyFile,
+	manager, err := certificate.NewKubeletClientCertificateManager(server.CertDirectory, types.NodeName(k.Name), nil, nil, "", "",
 		func(current *tls.Certificate) (clientset.Interface, error) {
-			if current == nil || k.BootstrapKubeconfig == "" {
+			if current == nil {
 				return clientset.NewForConfig(first)
 			}
 			return clientset.NewForConfig(config) // its transport is set before the manager starts
 		})
 	if err != nil {
-		return nil, wrapRotation(err)
+		return nil, fmt.Errorf("setting up the rotation of its certificate: %w", err)
+	}
+	certificates, ok := manager.(renewer)
+	if !ok {
+		return nil, errors.New("it was built without the changes of scripts/bundle/overlay: build it with scripts/build")
 	}
 	has := make(chan struct{})
-	if config, err = k.transport(ctx, config, manager, has); err != nil {
-		return nil, err
+	if manager.Current() == nil {
+		issued := restclient.CopyConfig(config)
+		issued.WrapTransport, config.TLSClientConfig = nil, restclient.TLSClientConfig{}
+		config.Transport = lateTransport{has, sync.OnceValues(func() (http.RoundTripper, error) { return restclient.TransportFor(issued) })}
 	}
 	manager.Start()
 	go func() {
 		if k.awaitCertificate(ctx, manager.Current) == nil {
 			close(has)
 			k.Identity.known()
-			k.awaitReplaced(ctx, manager.Current, end)
+			k.followReplaced(ctx, certificates)
 		}
 	}()
 	return config, nil
-}
-
-// transport adds a transport that uses the manager's present certificate. has is closed when there is a certificate.
-func (k Kubelet) transport(ctx context.Context, config *restclient.Config, manager clientcert.Manager, has <-chan struct{}) (*restclient.Config, error) {
-	// If the certificate stays invalid for this long the process ends, because a restart may help.
-	const exitDelay = 5 * time.Minute
-	if manager.Current() != nil {
-		_, err := certificate.UpdateTransport(klog.FromContext(ctx), wait.NeverStop, config, manager, exitDelay)
-		return config, wrapRotation(err)
-	}
-	rotated := restclient.CopyConfig(config)
-	config.TLSClientConfig = restclient.TLSClientConfig{}
-	config.Transport = lateTransport{has, sync.OnceValues(func() (http.RoundTripper, error) {
-		_, err := certificate.UpdateTransport(klog.FromContext(ctx), wait.NeverStop, rotated, manager, exitDelay)
-		return rotated.Transport, wrapRotation(err)
-	})}
-	return config, nil
-}
-
-func wrapRotation(err error) error {
-	if err != nil {
-		return fmt.Errorf("setting up the rotation of its certificate: %w", err)
-	}
-	return nil
 }
 
 // gate is a transport whose requests wait until it is open. It calls refused at answers with the reason.

@@ -2,6 +2,8 @@ package kubelet
 
 import (
 	"net/http"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 // lateTransport is a transport that is made when the kubelet has its first certificate. Requests wait until then. A transport that is
@@ -29,7 +31,7 @@ func (l lateTransport) CloseIdleConnections() {
 	select {
 	case <-l.has:
 		if next, err := l.make(); err == nil {
-			(&http.Client{Transport: next}).CloseIdleConnections()
+			utilnet.CloseIdleConnectionsFor(next)
 		}
 	default: // there are none
 	}

@@ -2,32 +2,33 @@ package kubelet
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
+	"crypto/x509"
 	"path/filepath"
 
+	"github.com/sirupsen/logrus"
+	certutil "k8s.io/client-go/util/cert"
+
 	"github.com/coracle-dev/coracle/pkg/core/filewatch"
-	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// errReplaced ends the kubelet. Upstream's manager of its serving certificate, which is replaced or removed with that of the client, reads its file at
-// the start only, and cannot be told to rotate.
-var errReplaced = errors.New("its certificates were replaced, as by coracle certificate rotate: it starts again with others")
+// renewer is a manager of the kubelet's certificates, of which scripts/bundle/overlay makes one of upstream's: it can read its files again and request others.
+type renewer interface {
+	Renew(valid func(*x509.Certificate) bool) error
+}
 
-// awaitReplaced ends the kubelet when somebody else has replaced or removed its client certificate.
-func (k Kubelet) awaitReplaced(ctx context.Context, current func() *tls.Certificate, end chan<- error) {
-	file := filepath.Join(k.PKI, currentCert)
-	inUse := func() bool {
-		pair, err := tls.LoadX509KeyPair(file, file)
-		used := current()
-		return err == nil && used != nil && pair.Leaf.Equal(used.Leaf)
+// followReplaced has the kubelet use certificates that somebody else has written. If it can request its own, it does so when they were removed, or when the
+// cluster has another authority than the one that has signed them.
+func (k Kubelet) followReplaced(ctx context.Context, certificates renewer) {
+	state := func() string {
+		var all string
+		for _, file := range []string{filepath.Join(k.PKI, currentCert), filepath.Join(k.PKI, servingCert), k.ClientCA} {
+			all += filewatch.State(file) + "\n"
+		}
+		return all
 	}
-	changes := filewatch.Changes(ctx, func() string { return filewatch.State(file) })
-	for {
-		// Its own rotation writes the file before it uses the certificate.
-		if !inUse() && lifecycle.Sleep(ctx, filewatch.Interval) == nil && !inUse() {
-			end <- errReplaced
-			return
+	for changes := filewatch.Changes(ctx, state); ; {
+		if err := certificates.Renew(k.signed); err != nil {
+			logrus.WithField("component", "kubelet").WithError(err).Error("reading its certificates again: restart coracle, or request others with coracle certificate rotate --service kubelet")
 		}
 		select {
 		case <-changes:
@@ -35,4 +36,14 @@ func (k Kubelet) awaitReplaced(ctx context.Context, current func() *tls.Certific
 			return
 		}
 	}
+}
+
+// signed reports whether the cluster's present authority, which is the first one in the file, has signed a certificate. On a server, which issues the
+// kubelet's certificates itself, it does not matter.
+func (k Kubelet) signed(cert *x509.Certificate) bool {
+	if k.BootstrapKubeconfig == "" {
+		return true
+	}
+	authorities, err := certutil.CertsFromFile(k.ClientCA)
+	return err != nil || cert.CheckSignatureFrom(authorities[0]) == nil // others report an error
 }

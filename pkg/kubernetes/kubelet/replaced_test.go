@@ -2,7 +2,7 @@ package kubelet
 
 import (
 	"crypto/tls"
-	"errors"
+	"crypto/x509"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,50 +12,52 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/clock"
 )
 
-// TestReplaced: the kubelet ends when its certificate is replaced or removed, and not by its own rotation.
-func TestReplaced(t *testing.T) {
+// looks is a manager of certificates that counts how often it is told to look, and what it was told of the first serving certificate.
+type looks struct {
+	n      int
+	signed bool
+	first  *x509.Certificate
+}
+
+func (l *looks) Renew(valid func(*x509.Certificate) bool) error {
+	l.n++
+	l.signed = valid(l.first)
+	return nil
+}
+
+// TestFollowReplaced: the kubelet looks at its certificates when one of them, or the authority, is replaced or removed. What another authority has signed is
+// valid on a server only.
+func TestFollowReplaced(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(t *testing.T, k Kubelet)
-		own    bool // the kubelet has made it
-		ends   bool
+		change    func(t *testing.T, k Kubelet)
+		bootstrap string
+		looks     int
+		signed    bool
 	}{
-		"nothing":      {func(*testing.T, Kubelet) {}, false, false},
-		"its rotation": {func(t *testing.T, k Kubelet) { writeCertificates(t, k, time.Now()) }, true, false},
-		"replaced":     {func(t *testing.T, k Kubelet) { writeCertificates(t, k, time.Now()) }, false, true},
-		"removed":      {func(t *testing.T, k Kubelet) { _ = os.Remove(filepath.Join(k.PKI, currentCert)) }, false, true},
+		"nothing":               {func(*testing.T, Kubelet) {}, "node.kubeconfig", 1, true},
+		"removed":               {func(_ *testing.T, k Kubelet) { _ = os.Remove(filepath.Join(k.PKI, servingCert)) }, "node.kubeconfig", 2, true},
+		"authority":             {func(t *testing.T, k Kubelet) { writeCertificates(t, k, time.Now()) }, "node.kubeconfig", 2, false},
+		"authority on a server": {func(t *testing.T, k Kubelet) { writeCertificates(t, k, time.Now()) }, "", 2, true},
+		"no authority":          {func(_ *testing.T, k Kubelet) { _ = os.Remove(k.ClientCA) }, "node.kubeconfig", 2, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := Kubelet{Name: "boat", PKI: t.TempDir()}
+			k := Kubelet{Name: "boat", PKI: t.TempDir(), BootstrapKubeconfig: c.bootstrap}
 			k.ClientCA = filepath.Join(k.PKI, "ca.crt")
-			file := filepath.Join(k.PKI, currentCert)
 			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(time.Until(clock.Floor.Add(100 * 24 * time.Hour)))
 				writeCertificates(t, k, time.Now())
-				load := func() *tls.Certificate {
-					pair, err := tls.LoadX509KeyPair(file, file)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return &pair
+				pair, err := tls.LoadX509KeyPair(filepath.Join(k.PKI, servingCert), filepath.Join(k.PKI, servingCert))
+				if err != nil {
+					t.Fatal(err)
 				}
-				used, end := load(), make(chan error, 1)
-				go k.awaitReplaced(t.Context(), func() *tls.Certificate { return used }, end)
+				l := &looks{first: pair.Leaf}
+				go k.followReplaced(t.Context(), l)
 				synctest.Wait()
 				c.change(t, k)
-				if c.own {
-					used = load()
-				}
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				select {
-				case err := <-end:
-					if !c.ends || !errors.Is(err, errReplaced) {
-						t.Error(err)
-					}
-				default:
-					if c.ends {
-						t.Error("it goes on")
-					}
+				if l.n != c.looks || l.signed != c.signed {
+					t.Errorf("%d looks, signed: %v", l.n, l.signed)
 				}
 			})
 		})

@@ -51,11 +51,14 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 	// A pipe takes no memory while it is silent.
 	"fifo": {"github.com/containerd/fifo", nil, nil, map[string]string{"coracle.go": "files/fifo/fifo.go.txt"}},
 	// The kubelet's loops run at once when they are waited for, and seldom when nothing happens: its volume manager's two of 100 ms, and the one that lists
-	// all pods every second.
+	// all pods every second. Its certificates can be replaced while it runs, and
+	// those with which the API server calls it.
 	"kubernetes": {"k8s.io/kubernetes", []string{"LICENSE", "go.mod", "cmd", "pkg", "plugin", "third_party"}, []change{
 		{file: "pkg/kubelet/volumemanager/volume_manager.go", old: importOfWait, new: importOfOndemand},
 		{file: "pkg/kubelet/volumemanager/reconciler/reconciler.go", old: importOfWait, new: importOfOndemand},
 		{file: "pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go", old: importOfWait, new: importOfOndemand},
+		{file: "pkg/kubelet/certificate/kubelet.go", old: "certificate.NewManager(", new: "newRenewable(", times: 2},
+		{file: "pkg/kubelet/client/kubelet_client.go", old: "return transport.New(", new: "return newReloading("},
 		{file: "pkg/kubelet/container/cache.go", old: "\tc.subscribers[id] = append(", new: "\tWant()\n\tc.subscribers[id] = append("},
 		{file: "pkg/kubelet/kubelet.go", old: "if utilfeature.DefaultFeatureGate.Enabled(features.EventedPLEG) {", new: "if true {"},
 		{file: "pkg/kubelet/pleg/evented.go", old: "e.podRelister.RequestRelist(logger, podID)", new: "kubecontainer.Want()"},
@@ -68,6 +71,8 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "pkg/kubelet/pleg/generic.go", old: "\tcase req := <-g.relistRequests:\n", new: "\tcase <-kubecontainer.Wanted:\n\t\tg.sooner(soon)\n\tcase <-active:\n\t\tg.sooner(g.relistDuration.RelistPeriod)\n\tcase req := <-g.relistRequests:\n\t\tg.sooner(g.relistDuration.RelistPeriod)\n"},
 		{file: "pkg/kubelet/pleg/generic.go", old: "\tstatus, err := g.updateCache(ctx, pod, pid)\n", new: "\tg.changed = g.clock.Now()\n\tstatus, err := g.updateCache(ctx, pod, pid)\n"},
 	}, map[string]string{
+		"pkg/kubelet/certificate/coracle.go":             "files/kubernetes/certificate.go.txt",
+		"pkg/kubelet/client/coracle.go":                  "files/kubernetes/client.go.txt",
 		"pkg/kubelet/container/coracle.go":               "files/kubernetes/container.go.txt",
 		"pkg/kubelet/pleg/coracle.go":                    "files/kubernetes/pleg.go.txt",
 		"pkg/kubelet/volumemanager/ondemand/ondemand.go": "files/kubernetes/ondemand.go.txt",

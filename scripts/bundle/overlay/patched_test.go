@@ -62,8 +62,10 @@ func TestPatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, file := range map[string]string{
-		"fifo":                        "files/fifo/fifo_test.go.txt",
-		"kubernetes/pkg/kubelet/pleg": "files/kubernetes/pleg_test.go.txt",
+		"fifo":                                          "files/fifo/fifo_test.go.txt",
+		"kubernetes/pkg/kubelet/certificate":            "files/kubernetes/certificate_test.go.txt",
+		"kubernetes/pkg/kubelet/client":                 "files/kubernetes/client_test.go.txt",
+		"kubernetes/pkg/kubelet/pleg":                   "files/kubernetes/pleg_test.go.txt",
 		"kubernetes/pkg/kubelet/volumemanager/ondemand": "files/kubernetes/ondemand_test.go.txt",
 	} {
 		data, err := files.ReadFile(file)
@@ -75,7 +77,7 @@ func TestPatched(t *testing.T) {
 		}
 	}
 	test := exec.Command("go", "test", "-count=1", "-timeout=1m", "-modfile", filepath.Join(out, "go.mod"), patches["fifo"].module,
-		"k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand")
+		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand")
 	test.Dir = root
 	if out, err := test.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
