@@ -83,6 +83,7 @@ func clockFaults() map[string]clockFault {
 		"13-months-off":    {servers: 1, agents: 1, do: monthsOff},
 		"drift":            {servers: 3, agents: 1, do: drift},
 		"suspend-in-trial": {servers: 1, service: true, do: suspendInTrial},
+		"new-authorities":  {servers: 3, agents: 1, do: authoritiesWithWrongClocks},
 	}
 }
 
@@ -137,6 +138,44 @@ func drift(x *timed) {
 	timeArrives(x)
 }
 
+// authoritiesWithWrongClocks replaces all authorities while the clocks of machines differ by up to ten minutes and jump, and a server loses power.
+func authoritiesWithWrongClocks(x *timed) {
+	skew := func(h *hosts.Host) { x.clocks[h.Name].Jump(time.Duration(x.random.IntN(600)-300) * time.Second) }
+	for _, h := range x.Hosts() {
+		skew(h)
+	}
+	server, lost := x.Servers[0], x.Servers[1+x.random.IntN(2)]
+	replaced := make(chan error)
+	go func() {
+		for {
+			out, err := server.TryCoracle("certificate", "rotate-ca")
+			x.t.Log(out, err)
+			replaced <- err
+			if err == nil {
+				return
+			}
+		}
+	}()
+	pause(x.random, 4*time.Second)
+	x.kill(lost)
+	for _, h := range x.Hosts() {
+		if h != lost {
+			skew(h)
+		}
+	}
+	pause(x.random, 10*time.Second)
+	x.boot(lost)
+	hosts.Eventually(x.t, 3*patience, func() error { return <-replaced }) // a command waits two minutes for a server
+	timeArrives(x)
+	for _, h := range x.Hosts() {
+		x.await("all certificates of "+h.Name+" are new", h.FormerlySigned)
+	}
+	x.await("the former authorities are dropped", func() error {
+		_, err := server.TryCoracle("certificate", "rotate-ca", "--finish", "--force")
+		return err
+	})
+}
+
 // suspendInTrial suspends the machine for hours while an upgrade tries the new version: nothing runs, and the clock has gone on. The monotonic
 // clock, which a suspend stops, goes on for a few seconds.
 func suspendInTrial(x *timed) {
@@ -175,7 +214,7 @@ func TestClocks(t *testing.T) {
 	all := clockFaults()
 	kinds := []string{"day-back"}
 	if verdicts.Long() {
-		kinds = []string{"day-back", "starts-in-1970", "day-forward", "fresh-in-1970", "13-months-off", "drift", "suspend-in-trial"}
+		kinds = []string{"day-back", "starts-in-1970", "day-forward", "fresh-in-1970", "13-months-off", "drift", "suspend-in-trial", "new-authorities"}
 	}
 	list := os.Getenv("CORACLE_TEST_FAULTS")
 	if list != "" {
