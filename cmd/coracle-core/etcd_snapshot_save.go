@@ -16,6 +16,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/throttle"
 	"github.com/coracle-dev/coracle/pkg/core/version"
 	etcdexport "github.com/coracle-dev/coracle/pkg/etcd/export"
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
@@ -86,6 +87,9 @@ func (i installation) saving(o config.Snapshots) (s saving, err error) {
 // memoryLimit is for this process, which runs beside the control plane: Go's runtime collects more often before it uses more.
 const memoryLimit = 64 << 20
 
+// scheduledRate is how fast a process that others come before copies, in bytes a second. A database is copied five times until its backup has been tried.
+const scheduledRate = 40 << 20
+
 // lowestPriority is the nice value of a process that others come before.
 const lowestPriority = 19
 
@@ -102,6 +106,7 @@ func (s saving) run(ctx context.Context, out io.Writer) error {
 	if s.scheduled { // the kernel kills this process before pods, and gives it the processor after the control plane; the front has given it a group of its own
 		_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 		_ = unix.Setpriority(unix.PRIO_PGRP, 0, lowestPriority)
+		throttle.Limit(ctx, scheduledRate, s.dirs.Snapshots(), s.settings.Dir)
 	}
 	done, err := s.lock(ctx)
 	if err != nil {

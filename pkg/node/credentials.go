@@ -46,7 +46,7 @@ func (c credentials) add(g *lifecycle.Group, cfg config.Config, gate *kube.APIGa
 		return api
 	}
 	g.Add("node-certificate", certificates.AgentRenewal{
-		Due: func() (due, expires time.Time, err error) { return pki.NodeCert(cfg) },
+		Due:       func() (due, expires time.Time, err error) { return pki.NodeCert(cfg) },
 		Renew:     func(ctx context.Context) error { return renew(ctx, cfg) },
 		Reachable: gate.Opened(),
 		Look:      func(ctx context.Context) bool { return join.Replaced(ctx, cfg) },

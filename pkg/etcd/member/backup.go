@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 
 	"github.com/sirupsen/logrus"
@@ -15,7 +16,9 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
+	"github.com/coracle-dev/coracle/pkg/core/throttle"
 	"github.com/coracle-dev/coracle/pkg/etcd/export"
 )
 
@@ -30,7 +33,15 @@ type Database struct {
 // Save writes a snapshot of the running member's database to a file, reads it again, and returns its description. After an error there is
 // no partial file.
 func Save(ctx context.Context, socket, file string) (Database, error) {
-	cfg := clientv3.Config{Endpoints: []string{"unix://" + socket}, Logger: zap.NewNop()}
+	cfg := clientv3.Config{Endpoints: []string{"unix://" + socket}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+			if err != nil {
+				return nil, err
+			}
+			return throttle.Conn(conn), nil
+		}),
+	}}
 	if _, err := snapshot.NewV3(zap.NewNop()).Save(ctx, cfg, file); err != nil {
 		return Database{}, fmt.Errorf("taking a snapshot of etcd: %w", err)
 	}
@@ -122,5 +133,5 @@ func load(file, db string) error {
 		return err
 	}
 	defer in.Close()
-	return export.Read(in, db)
+	return export.Read(throttle.Reader(in), db)
 }

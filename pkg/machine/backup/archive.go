@@ -15,6 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/throttle"
 )
 
 // Write makes a backup of the files that Gather has found, encrypted with keys. The backup appears only when it is complete and verified. The keys
@@ -110,7 +111,7 @@ func (f File) add(archive *tar.Writer, m Manifest) error {
 	if err := archive.WriteHeader(&tar.Header{Name: f.Name, Mode: int64(f.Mode), Size: f.Size, ModTime: m.Created}); err != nil {
 		return err
 	}
-	_, err = io.CopyN(archive, in, f.Size)
+	_, err = io.CopyN(archive, throttle.Reader(in), f.Size)
 	return err
 }
 
@@ -227,7 +228,7 @@ func (a *archive) read(f File, to string) error {
 		defer out.Close()
 		w = io.MultiWriter(h, out)
 	}
-	_, err := io.Copy(w, a.tar)
+	_, err := io.Copy(w, throttle.Reader(a.tar))
 	var written *fs.PathError
 	if errors.As(err, &written) {
 		return err

@@ -1,0 +1,92 @@
+// Package throttle lets a process that copies large files in the background leave the disk and the processors to others.
+package throttle
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// piece is how much is read in one go.
+const piece = 128 << 10
+
+// writebackEvery is the time between two looks for data that is not on the disk yet.
+const writebackEvery = 20 * time.Millisecond
+
+var rate atomic.Int64 // bytes a second, 0 for no limit
+
+// Limit has each Reader of this process read at most so many bytes a second from now on, and has what is written to files below dirs go to the disk at once,
+// until ctx is done: a sync of another process on the same file system, as etcd's, then waits for little of it.
+func Limit(ctx context.Context, bytesPerSecond int64, dirs ...string) {
+	rate.Store(bytesPerSecond)
+	go func() {
+		ticker := time.NewTicker(writebackEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			for _, dir := range dirs {
+				writeback(dir)
+			}
+		}
+	}()
+}
+
+// writeback begins to write what the kernel holds of the files below a directory. It ignores errors: files come and go, and those who write them sync them.
+func writeback(dir string) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return nil
+		}
+		defer f.Close()
+		_ = unix.SyncFileRange(int(f.Fd()), 0, math.MaxInt64, unix.SYNC_FILE_RANGE_WRITE)
+		return nil
+	})
+}
+
+// Reader returns a reader of the same that keeps to the limit.
+func Reader(r io.Reader) io.Reader { return &reader{from: r} }
+
+type reader struct {
+	from io.Reader
+	free time.Time // when the next piece may be read
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if limit := rate.Load(); limit > 0 {
+		time.Sleep(time.Until(r.free))
+		n, err := r.from.Read(p[:min(len(p), piece)])
+		if now := time.Now(); r.free.Before(now) {
+			r.free = now
+		}
+		r.free = r.free.Add(time.Duration(n) * time.Second / time.Duration(limit))
+		return n, err
+	}
+	return r.from.Read(p)
+}
+
+// Conn returns the connection, of which reads keep to the limit.
+func Conn(c net.Conn) net.Conn { return conn{c, Reader(c)} }
+
+type conn struct {
+	net.Conn
+	reader io.Reader
+}
+
+// Read implements net.Conn.
+func (c conn) Read(p []byte) (int, error) { return c.reader.Read(p) }
