@@ -38,7 +38,7 @@ func certificateServices() (names []string, leaves map[string][]string) {
 	return names, leaves
 }
 
-// rotateTimeout is how long the command rotate waits for what runs to use the new certificates. A kubelet that starts again on an agent has its
+// rotateTimeout is how long the command rotate waits for what runs to use the new certificates. A kubelet on an agent has its
 // certificates requested, approved and signed.
 const rotateTimeout = 90 * time.Second
 
@@ -48,8 +48,7 @@ func certificateRotateCommand() *cobra.Command {
 		Use:   "rotate",
 		Short: "Issue this machine's certificates again now",
 		Long: `Issue the certificates of this machine again, although they are not due, and wait until they are in use. Nothing has to be stopped.
-Keys stay the same, except the kubelet's on an agent. If the kubelet's are among them, the node process starts again; pods keep running. On an agent a
-server must be reachable.`,
+Keys stay the same, except the kubelet's on an agent. On an agent a server must be reachable.`,
 		Args: command.NoArgs,
 	}
 	output := command.OutputFlag(c, "", "json", "yaml")

@@ -87,8 +87,12 @@ func (i installation) saving(o config.Snapshots) (s saving, err error) {
 // memoryLimit is for this process, which runs beside the control plane: Go's runtime collects more often before it uses more.
 const memoryLimit = 64 << 20
 
-// scheduledRate is how fast a process that others come before copies, in bytes a second. A database is copied five times until its backup has been tried.
-const scheduledRate = 40 << 20
+// Such a process copies so many bytes a second; more if a database would take longer than a minute each time: etcd forgets revisions every five minutes. It is
+// copied five times until the backup has been tried.
+const (
+	scheduledRate = 40 << 20
+	slowestCopy   = 60 // seconds
+)
 
 // lowestPriority is the nice value of a process that others come before.
 const lowestPriority = 19
@@ -106,7 +110,6 @@ func (s saving) run(ctx context.Context, out io.Writer) error {
 	if s.scheduled { // the kernel kills this process before pods, and gives it the processor after the control plane; the front has given it a group of its own
 		_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 		_ = unix.Setpriority(unix.PRIO_PGRP, 0, lowestPriority)
-		throttle.Limit(ctx, scheduledRate, s.dirs.Snapshots(), s.settings.Dir)
 	}
 	done, err := s.lock(ctx)
 	if err != nil {
@@ -197,6 +200,9 @@ func (s saving) write(ctx context.Context, keys backup.Keys) (made backup.Copy, 
 		return made, keys, err
 	}
 	defer done()
+	if s.scheduled {
+		defer throttle.Limit(max(scheduledRate, own.Size/slowestCopy), temp)()
+	}
 	db := filepath.Join(temp, "db")
 	want, err := s.saveDatabase(ctx, db)
 	if err != nil {

@@ -20,9 +20,10 @@ import (
 // reinstalled machines at the same time. The agent that ran all the time recovers without help.
 func TestBackup(t *testing.T) {
 	slots.Take(t)
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, ServerArgs: []string{"--etcd-snapshot-schedule-cron=@every 2s", "--etcd-snapshot-retention=2"}})
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Prepare: withPassphrase(t), ServerArgs: []string{"--etcd-snapshot-schedule-cron=@every 2s", "--etcd-snapshot-retention=2"}})
 	first, second := c.Servers[0], c.Servers[1]
 	second.Kubectl("create", "configmap", "before")
+	second.Kubectl("create", "secret", "generic", "treasure", "--from-literal=word=hidden word")
 	deployed := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: deployed}\n"
 	if err := os.WriteFile(second.Data("manifests", "mine.yaml"), []byte(deployed), 0o600); err != nil {
 		t.Fatal(err)
@@ -98,11 +99,14 @@ func TestBackup(t *testing.T) {
 	for _, h := range []*hosts.Host{first, c.Servers[2]} { // they wait for the one that has the data
 		h.Boot()
 		c.Provision(h)
-		h.Start("--server", "https://"+second.IP.String()+":6443", "--token-file", "/etc/coracle/token")
+		h.Start("--server", "https://"+second.IP.String()+":6443", "--token-file", "/etc/coracle/token", passphraseFlag)
 	}
 	c.Start(second)
 	second.Coracle("wait", "--timeout", "3m")
 	t.Logf("restored and ready after %.1f s", time.Since(began).Seconds())
+	if got := second.Kubectl("get", "secret", "treasure", "-o", "jsonpath={.data.word}"); got != "aGlkZGVuIHdvcmQ=" {
+		t.Errorf("a Secret is %q", got)
+	}
 	if got := second.Kubectl("get", "configmaps", "-o", "name"); !strings.Contains(got, "before") || strings.Contains(got, "after") {
 		t.Errorf("there are %s", got)
 	}

@@ -201,6 +201,22 @@ func killedChange(t *testing.T, c *hosts.Cluster, h *hosts.Host) {
 	}
 }
 
+// passphraseFlag has a server seal the keys of Secrets with a passphrase.
+const passphraseFlag = "--secrets-encryption-passphrase-file=/etc/coracle/passphrase"
+
+// withPassphrase prepares servers for it.
+func withPassphrase(t *testing.T) func(*hosts.Host) []string {
+	return func(h *hosts.Host) []string {
+		if !strings.HasPrefix(h.Name, "server") {
+			return nil
+		}
+		if err := os.WriteFile(h.Path("/etc/coracle/passphrase"), []byte("the word of the house\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return []string{passphraseFlag}
+	}
+}
+
 // testPassphrase seals the keys with a passphrase: a server that lacks it, or has another one, says so, and its API does not start; what it has
 // on its disk does not open the Secrets.
 func testPassphrase(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {

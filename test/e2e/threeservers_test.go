@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/coracle-dev/coracle/test/hosts"
@@ -10,7 +11,10 @@ import (
 // TestThreeServers has tests that need three servers with the default settings. Each leaves all of them healthy.
 func TestThreeServers(t *testing.T) {
 	slots.Take(t)
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true})
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true, Prepare: withPassphrase(t)})
+	if out := c.Servers[2].Coracle("secrets-encrypt", "status"); !strings.Contains(out, "Keys Sealed With: cluster CA, passphrase") {
+		t.Error(out)
+	}
 	for _, part := range []struct {
 		name string
 		test func(*testing.T, *hosts.Cluster)

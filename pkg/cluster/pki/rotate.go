@@ -31,7 +31,7 @@ func Reissue(cfg config.Config, names []string) error {
 	return err
 }
 
-// ForgetKubelet removes the kubelet's certificates on an agent, so that it requests others at its next start. It can be repeated.
+// ForgetKubelet removes the kubelet's certificates on an agent, so that it requests others. It can be repeated.
 func ForgetKubelet(d paths.Dirs) error {
 	for _, l := range nodeLeaves {
 		if !l.Rotated {

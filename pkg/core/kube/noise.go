@@ -55,6 +55,7 @@ var noise = []struct {
 	// Streams of exec and the like end by being closed, and a kubelet closes its connections when it changes its identity.
 	{message: "Error on socket receive", err: "use of closed network connection"},
 	{message: "Error proxying data from client to backend", err: "close 1006"},
+	{message: "Reached backoff limit, still unable to rotate certs", err: "context canceled"}, // in whose place another manager is
 	{message: "Unable to write event (may retry after sleeping)", err: "use of closed network connection"},
 	// A client of the API did not wait for the answer. It logs that itself if it matters.
 	{message: "Unhandled Error", err: "http: Handler timeout", passing: true},

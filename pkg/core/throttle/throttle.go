@@ -2,13 +2,13 @@
 package throttle
 
 import (
-	"context"
 	"io"
 	"io/fs"
 	"math"
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,40 +23,63 @@ const writebackEvery = 20 * time.Millisecond
 
 var rate atomic.Int64 // bytes a second, 0 for no limit
 
-// Limit has each Reader of this process read at most so many bytes a second from now on, and has what is written to files below dirs go to the disk at once,
-// until ctx is done: a sync of another process on the same file system, as etcd's, then waits for little of it.
-func Limit(ctx context.Context, bytesPerSecond int64, dirs ...string) {
+// Limit has each Reader of this process read at most so many bytes a second, and has what is written to the files below dir, and to a File, go to the disk at
+// once, until the returned function is called: a sync of another process on the same file system, as etcd's, then waits for little of it.
+func Limit(bytesPerSecond int64, dir string) (end func()) {
 	rate.Store(bytesPerSecond)
+	ended := make(chan struct{})
 	go func() {
 		ticker := time.NewTicker(writebackEvery)
 		defer ticker.Stop()
 		for {
 			select {
-			case <-ctx.Done():
+			case <-ended:
 				return
 			case <-ticker.C:
-			}
-			for _, dir := range dirs {
-				writeback(dir)
+				writebackAll(dir)
 			}
 		}
 	}()
+	return sync.OnceFunc(func() {
+		rate.Store(0)
+		close(ended)
+	})
 }
 
-// writeback begins to write what the kernel holds of the files below a directory. It ignores errors: files come and go, and those who write them sync them.
-func writeback(dir string) {
+// writebackAll ignores errors: files come and go.
+func writebackAll(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return nil
 		}
-		f, err := os.Open(path)
-		if err != nil {
-			return nil
+		if f, err := os.Open(path); err == nil {
+			writeback(f)
+			f.Close()
 		}
-		defer f.Close()
-		_ = unix.SyncFileRange(int(f.Fd()), 0, math.MaxInt64, unix.SYNC_FILE_RANGE_WRITE)
 		return nil
 	})
+}
+
+// writeback begins to write what the kernel holds of a file. An error is one of whoever syncs the file.
+func writeback(f *os.File) {
+	_ = unix.SyncFileRange(int(f.Fd()), 0, math.MaxInt64, unix.SYNC_FILE_RANGE_WRITE)
+}
+
+// File returns a writer to a file that is in no limited directory.
+func File(f *os.File) io.Writer { return &file{to: f} }
+
+type file struct {
+	to   *os.File
+	held int // bytes
+}
+
+func (f *file) Write(p []byte) (int, error) {
+	n, err := f.to.Write(p)
+	if f.held += n; f.held >= piece && rate.Load() > 0 {
+		f.held = 0
+		writeback(f.to)
+	}
+	return n, err
 }
 
 // Reader returns a reader of the same that keeps to the limit.

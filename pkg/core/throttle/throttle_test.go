@@ -22,14 +22,19 @@ func TestReader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dir := t.TempDir()
-				if err := os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o600); err != nil {
+				f, err := os.Create(filepath.Join(dir, "file"))
+				if err != nil {
 					t.Fatal(err)
 				}
-				Limit(t.Context(), c.limit, dir, filepath.Join(dir, "missing"))
-				defer rate.Store(0)
+				defer f.Close()
+				if c.limit > 0 {
+					defer Limit(c.limit, dir)()
+				}
 				began, data := time.Now(), bytes.Repeat([]byte("0123456789abcdef"), 10<<16)
-				got, err := io.ReadAll(Reader(bytes.NewReader(data)))
-				if err != nil || !bytes.Equal(got, data) {
+				if n, err := io.Copy(File(f), Reader(bytes.NewReader(data))); err != nil || n != int64(len(data)) {
+					t.Errorf("%d bytes, %v", n, err)
+				}
+				if got, err := os.ReadFile(f.Name()); err != nil || !bytes.Equal(got, data) {
 					t.Errorf("%d bytes, %v", len(got), err)
 				}
 				if took := time.Since(began); took < c.takes*98/100 || took > c.takes*102/100 {

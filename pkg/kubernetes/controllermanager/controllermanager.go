@@ -95,7 +95,7 @@ func (c ControllerManager) run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("making the client: %w", err)
 	}
 	complete := cfg.Complete()
-	// Upstream registers these for the life of the process, and refuses a second time.
+	// Upstream registers these for the life of the process, and refuses a second time, or logs an error.
 	cache.ResetInformerNamesForTesting()
 	configz.Delete(app.ConfigzName)
 	kube.OmitMetrics("replicaset_controller_sorting_deletion_age_ratio", "replicaset_controller_stale_sync_skips_total")

@@ -104,11 +104,11 @@ func (k Kubelet) rotating(ctx context.Context, config *restclient.Config, server
 		config.Transport = lateTransport{has, sync.OnceValues(func() (http.RoundTripper, error) { return restclient.TransportFor(issued) })}
 	}
 	manager.Start()
+	go k.followReplaced(ctx, certificates)
 	go func() {
 		if k.awaitCertificate(ctx, manager.Current) == nil {
 			close(has)
 			k.Identity.known()
-			k.followReplaced(ctx, certificates)
 		}
 	}()
 	return config, nil

@@ -249,6 +249,9 @@ func (k Kubelet) parse(flags *options.KubeletFlags, config *kubeletconfig.Kubele
 	if flags.KubeletConfigFile != "" || flags.KubeletDropinConfigDirectory != "" {
 		return fmt.Errorf("--kubelet-arg config and config-dir are coracle's own: put the files into %s instead", k.DropIns)
 	}
+	if flags.CertDirectory != k.PKI {
+		return fmt.Errorf("--kubelet-arg cert-dir is coracle's own: it is %s", k.PKI)
+	}
 	// The flag replaces all gates of the configuration, although it should only add to them.
 	for name, on := range gates {
 		if _, ok := config.FeatureGates[name]; !ok {

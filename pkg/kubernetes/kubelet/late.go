@@ -6,8 +6,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// lateTransport is a transport that is made when the kubelet has its first certificate. Requests wait until then. A transport that is
-// made earlier would send requests without a certificate, and abort requests in flight when the certificate arrives.
+// lateTransport is a transport that is made when the kubelet has its first certificate, as client-go makes none without the file. Requests wait until then.
 type lateTransport struct {
 	has  <-chan struct{}                   // closed when there is a certificate
 	make func() (http.RoundTripper, error) // returns the same transport each time

@@ -25,8 +25,8 @@ func (l *looks) Renew(valid func(*x509.Certificate) bool) error {
 	return nil
 }
 
-// TestFollowReplaced: the kubelet looks at its certificates when one of them, or the authority, is replaced or removed. What another authority has signed is
-// valid on a server only.
+// TestFollowReplaced: the kubelet looks at its certificates when one of them, or the authority, is replaced or removed, and every minute. What another
+// authority has signed is valid on a server only, or for half a minute after another one was requested.
 func TestFollowReplaced(t *testing.T) {
 	for name, c := range map[string]struct {
 		change    func(t *testing.T, k Kubelet)
@@ -34,9 +34,20 @@ func TestFollowReplaced(t *testing.T) {
 		looks     int
 		signed    bool
 	}{
-		"nothing":               {func(*testing.T, Kubelet) {}, "node.kubeconfig", 1, true},
-		"removed":               {func(_ *testing.T, k Kubelet) { _ = os.Remove(filepath.Join(k.PKI, servingCert)) }, "node.kubeconfig", 2, true},
-		"authority":             {func(t *testing.T, k Kubelet) { writeCertificates(t, k, time.Now()) }, "node.kubeconfig", 2, false},
+		"nothing":   {func(*testing.T, Kubelet) {}, "node.kubeconfig", 1, true},
+		"removed":   {func(_ *testing.T, k Kubelet) { _ = os.Remove(filepath.Join(k.PKI, servingCert)) }, "node.kubeconfig", 2, true},
+		"authority": {func(t *testing.T, k Kubelet) { writeCertificates(t, k, time.Now()) }, "node.kubeconfig", 2, false},
+		"authority twice": {func(t *testing.T, k Kubelet) {
+			writeCertificates(t, k, time.Now())
+			time.Sleep(5 * time.Second)
+			writeCertificates(t, k, time.Now())
+		}, "node.kubeconfig", 3, true},
+		"a minute later": {func(t *testing.T, k Kubelet) {
+			writeCertificates(t, k, time.Now())
+			time.Sleep(5 * time.Second)
+			writeCertificates(t, k, time.Now())
+			time.Sleep(lookEvery)
+		}, "node.kubeconfig", 4, false},
 		"authority on a server": {func(t *testing.T, k Kubelet) { writeCertificates(t, k, time.Now()) }, "", 2, true},
 		"no authority":          {func(_ *testing.T, k Kubelet) { _ = os.Remove(k.ClientCA) }, "node.kubeconfig", 2, true},
 	} {

@@ -28,7 +28,7 @@ func Write(path string, keys Keys, m Manifest, files []File) (Keys, error) {
 	}
 	m.Files = files
 	err := atomicfile.WriteWith(path, 0o600, func(out *os.File) (err error) {
-		if keys, err = m.write(out, keys); err == nil {
+		if keys, err = m.write(throttle.File(out), keys); err == nil {
 			err = out.Sync()
 		}
 		if err == nil {
