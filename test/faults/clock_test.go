@@ -172,10 +172,6 @@ func authoritiesWithWrongClocks(x *timed) {
 	for _, h := range x.Hosts() {
 		x.await("all certificates of "+h.Name+" are new", h.FormerlySigned)
 	}
-	x.await("the former authorities are dropped", func() error {
-		_, err := server.TryCoracle("certificate", "rotate-ca", "--finish", "--force")
-		return err
-	})
 }
 
 // suspendInTrial suspends the machine for hours while an upgrade tries the new version: nothing runs, and the clock has gone on. The monotonic

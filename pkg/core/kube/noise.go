@@ -59,6 +59,7 @@ var noise = []struct {
 	{message: "Unable to write event (may retry after sleeping)", err: "use of closed network connection"},
 	// A client of the API did not wait for the answer. It logs that itself if it matters.
 	{message: "Unhandled Error", err: "http: Handler timeout", passing: true},
+	{message: "Unhandled Error", err: "body closed by handler", passing: true}, // as clients that close their connections when they get another certificate
 	{message: "Post-timeout activity", passing: true},
 	{message: "Timeout or abort while handling", passing: true},
 	// While etcd's members elect a leader, each of a hundred watches is tried again and again. etcd logs the election once.

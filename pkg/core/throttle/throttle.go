@@ -18,6 +18,9 @@ import (
 // piece is how much is read in one go.
 const piece = 128 << 10
 
+// catchUp is how much lost time may be caught up on, as timers fire late.
+const catchUp = 100 * time.Millisecond
+
 // writebackEvery is the time between two looks for data that is not on the disk yet.
 const writebackEvery = 20 * time.Millisecond
 
@@ -94,8 +97,8 @@ func (r *reader) Read(p []byte) (int, error) {
 	if limit := rate.Load(); limit > 0 {
 		time.Sleep(time.Until(r.free))
 		n, err := r.from.Read(p[:min(len(p), piece)])
-		if now := time.Now(); r.free.Before(now) {
-			r.free = now
+		if earliest := time.Now().Add(-catchUp); r.free.Before(earliest) {
+			r.free = earliest
 		}
 		r.free = r.free.Add(time.Duration(n) * time.Second / time.Duration(limit))
 		return n, err

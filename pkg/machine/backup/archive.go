@@ -215,7 +215,7 @@ func walk(path string, keys Keys, place func(File) (string, error)) (m Manifest,
 // read reads one file, and writes it to the path to unless that is "".
 func (a *archive) read(f File, to string) error {
 	h := sha256.New()
-	w := io.Writer(h)
+	from, w := io.Reader(a.tar), io.Writer(h)
 	var out *os.File
 	if to != "" {
 		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
@@ -226,9 +226,9 @@ func (a *archive) read(f File, to string) error {
 			return err
 		}
 		defer out.Close()
-		w = io.MultiWriter(h, out)
+		from, w = throttle.Reader(a.tar), io.MultiWriter(h, out)
 	}
-	_, err := io.Copy(w, throttle.Reader(a.tar))
+	_, err := io.Copy(w, from)
 	var written *fs.PathError
 	if errors.As(err, &written) {
 		return err
