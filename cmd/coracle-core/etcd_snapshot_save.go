@@ -200,11 +200,14 @@ func (s saving) write(ctx context.Context, keys backup.Keys) (made backup.Copy, 
 		return made, keys, err
 	}
 	defer done()
+	var limit *throttle.Limit
 	if s.scheduled {
-		defer throttle.Limit(max(scheduledRate, own.Size/slowestCopy), temp)()
+		l, end := throttle.New(max(scheduledRate, own.Size/slowestCopy), temp, filepath.Dir(file))
+		defer end()
+		limit = l
 	}
 	db := filepath.Join(temp, "db")
-	want, err := s.saveDatabase(ctx, db)
+	want, err := s.saveDatabase(ctx, db, limit)
 	if err != nil {
 		return made, keys, err
 	}
@@ -215,7 +218,7 @@ func (s saving) write(ctx context.Context, keys backup.Keys) (made backup.Copy, 
 	api := s.config.API
 	settings := slices.DeleteFunc([]string{filepath.Join(s.dirs.Config, "config.yaml"), api.AdmissionConfig, api.SchedulerConfig,
 		api.EncryptionConfig, api.AuditPolicy}, func(path string) bool { return path == "" })
-	files, err := backup.Gather(s.dirs, func(w io.Writer) error { return etcdexport.Write(w, db) }, settings)
+	files, err := backup.Gather(s.dirs, func(w io.Writer) error { return etcdexport.Write(limit.Writer(w), db) }, settings)
 	if err != nil {
 		return made, keys, err
 	}
@@ -234,7 +237,7 @@ func (s saving) write(ctx context.Context, keys backup.Keys) (made backup.Copy, 
 	if err := os.Remove(db); err != nil { // the room is for the trial
 		return made, keys, err
 	}
-	if err := try(ctx, file, keys, temp, want); err != nil {
+	if err := try(ctx, file, keys, temp, want, limit); err != nil {
 		made.Error = err.Error()
 		return made, keys, fmt.Errorf("%s was written, and trying it failed: %w", file, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/throttle"
 	"github.com/coracle-dev/coracle/pkg/etcd/member"
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
 )
@@ -16,9 +17,9 @@ import (
 const compactions = 3
 
 // saveDatabase writes a snapshot of etcd's database, and returns what the running etcd has at its revision.
-func (s saving) saveDatabase(ctx context.Context, db string) (want member.Contents, err error) {
+func (s saving) saveDatabase(ctx context.Context, db string, limit *throttle.Limit) (want member.Contents, err error) {
 	for range compactions {
-		d, err := member.Save(ctx, s.dirs.EtcdSocket(), db)
+		d, err := member.Save(ctx, s.dirs.EtcdSocket(), db, limit)
 		if err != nil {
 			return want, err
 		}
@@ -39,14 +40,14 @@ func (s saving) saveDatabase(ctx context.Context, db string) (want member.Conten
 const trialTimeout = 30 * time.Minute
 
 // try makes an etcd of the backup, starts it, and compares it with what the running one had.
-func try(ctx context.Context, file string, keys backup.Keys, temp string, want member.Contents) error {
+func try(ctx context.Context, file string, keys backup.Keys, temp string, want member.Contents, limit *throttle.Limit) error {
 	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
 	entries := filepath.Join(temp, "db.entries")
-	if err := backup.ExtractDatabase(file, keys, entries); err != nil {
+	if err := backup.ExtractDatabase(file, keys, entries, limit); err != nil {
 		return err
 	}
-	got, err := member.Try(ctx, entries, filepath.Join(temp, "db.etcd"), want.Revision)
+	got, err := member.Try(ctx, entries, filepath.Join(temp, "db.etcd"), want.Revision, limit)
 	if err != nil {
 		return err
 	}

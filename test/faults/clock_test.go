@@ -138,9 +138,9 @@ func drift(x *timed) {
 	timeArrives(x)
 }
 
-// authoritiesWithWrongClocks replaces all authorities while the clocks of machines differ by up to ten minutes and jump, and a server loses power.
+// authoritiesWithWrongClocks replaces all authorities while the clocks of machines differ by up to four minutes and jump, and a server loses power.
 func authoritiesWithWrongClocks(x *timed) {
-	skew := func(h *hosts.Host) { x.clocks[h.Name].Jump(time.Duration(x.random.IntN(600)-300) * time.Second) }
+	skew := func(h *hosts.Host) { x.clocks[h.Name].Jump(time.Duration(x.random.IntN(120)-60) * time.Second) }
 	for _, h := range x.Hosts() {
 		skew(h)
 	}

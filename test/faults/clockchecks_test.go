@@ -2,10 +2,12 @@ package faults
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -128,7 +130,12 @@ func (x *timed) tokens(ctx context.Context, h *hosts.Host) error {
 	for _, file := range files {
 		token, e := os.ReadFile(file)
 		if e == nil {
-			e = x.accepted(ctx, string(token))
+			if e = x.accepted(ctx, string(token)); e != nil {
+				_, claims, _ := strings.Cut(string(token), ".")
+				claims, _, _ = strings.Cut(claims, ".")
+				text, _ := base64.RawURLEncoding.DecodeString(claims)
+				e = fmt.Errorf("%w: at %d, of a token that says %s", e, time.Now().Unix(), text)
+			}
 		}
 		err = errors.Join(err, e)
 	}

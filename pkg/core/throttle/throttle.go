@@ -3,34 +3,31 @@ package throttle
 
 import (
 	"io"
-	"io/fs"
 	"math"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// piece is how much is read in one go.
-const piece = 128 << 10
+const (
+	piece = 128 << 10 // bytes that are read in one go
+	// catchUp is how much lost time may be caught up on, as timers fire late.
+	catchUp = 100 * time.Millisecond
+	// writebackEvery is the time between two looks for data that is not on the disk yet.
+	writebackEvery = 50 * time.Millisecond
+)
 
-// catchUp is how much lost time may be caught up on, as timers fire late.
-const catchUp = 100 * time.Millisecond
+// Limit is how fast each of its readers, writers and connections may be. A nil Limit is none.
+type Limit struct{ bytesPerSecond int64 }
 
-// writebackEvery is the time between two looks for data that is not on the disk yet.
-const writebackEvery = 20 * time.Millisecond
-
-var rate atomic.Int64 // bytes a second, 0 for no limit
-
-// Limit has each Reader of this process read at most so many bytes a second, and has what is written to the files below dir, and to a File, go to the disk at
-// once, until the returned function is called: a sync of another process on the same file system, as etcd's, then waits for little of it.
-func Limit(bytesPerSecond int64, dir string) (end func()) {
-	rate.Store(bytesPerSecond)
-	ended := make(chan struct{})
+// New returns a limit. Until end is called, what is written to files in the directories goes to the disk at once: a sync of another process on the same file
+// system, as etcd's, then waits for little of it.
+func New(bytesPerSecond int64, dirs ...string) (l *Limit, end func()) {
+	began, ended := time.Now(), make(chan struct{})
 	go func() {
 		ticker := time.NewTicker(writebackEvery)
 		defer ticker.Stop()
@@ -39,75 +36,94 @@ func Limit(bytesPerSecond int64, dir string) (end func()) {
 			case <-ended:
 				return
 			case <-ticker.C:
-				writebackAll(dir)
+			}
+			for _, dir := range dirs {
+				writeback(dir, began)
 			}
 		}
 	}()
-	return sync.OnceFunc(func() {
-		rate.Store(0)
-		close(ended)
-	})
+	return &Limit{bytesPerSecond}, sync.OnceFunc(func() { close(ended) })
 }
 
-// writebackAll ignores errors: files come and go.
-func writebackAll(dir string) {
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return nil
+// writeback has the kernel begin to write the files in a directory, and in those below it, that were changed since. It ignores errors: files come and go, and whoever writes one syncs it.
+func writeback(dir string, since time.Time) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || info.ModTime().Before(since) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		if info.IsDir() {
+			writeback(path, since)
+		}
+		if !info.Mode().IsRegular() {
+			continue
 		}
 		if f, err := os.Open(path); err == nil {
-			writeback(f)
+			_ = unix.SyncFileRange(int(f.Fd()), 0, math.MaxInt64, unix.SYNC_FILE_RANGE_WRITE)
 			f.Close()
 		}
-		return nil
-	})
-}
-
-// writeback begins to write what the kernel holds of a file. An error is one of whoever syncs the file.
-func writeback(f *os.File) {
-	_ = unix.SyncFileRange(int(f.Fd()), 0, math.MaxInt64, unix.SYNC_FILE_RANGE_WRITE)
-}
-
-// File returns a writer to a file that is in no limited directory.
-func File(f *os.File) io.Writer { return &file{to: f} }
-
-type file struct {
-	to   *os.File
-	held int // bytes
-}
-
-func (f *file) Write(p []byte) (int, error) {
-	n, err := f.to.Write(p)
-	if f.held += n; f.held >= piece && rate.Load() > 0 {
-		f.held = 0
-		writeback(f.to)
 	}
-	return n, err
 }
 
 // Reader returns a reader of the same that keeps to the limit.
-func Reader(r io.Reader) io.Reader { return &reader{from: r} }
-
-type reader struct {
-	from io.Reader
-	free time.Time // when the next piece may be read
+func (l *Limit) Reader(r io.Reader) io.Reader {
+	if l == nil {
+		return r
+	}
+	return &reader{pace{limit: l}, r}
 }
 
-func (r *reader) Read(p []byte) (int, error) {
-	if limit := rate.Load(); limit > 0 {
-		time.Sleep(time.Until(r.free))
-		n, err := r.from.Read(p[:min(len(p), piece)])
-		if earliest := time.Now().Add(-catchUp); r.free.Before(earliest) {
-			r.free = earliest
-		}
-		r.free = r.free.Add(time.Duration(n) * time.Second / time.Duration(limit))
-		return n, err
+// Writer returns a writer to the same that keeps to the limit.
+func (l *Limit) Writer(w io.Writer) io.Writer {
+	if l == nil {
+		return w
 	}
-	return r.from.Read(p)
+	return &writer{pace{limit: l}, w}
 }
 
 // Conn returns the connection, of which reads keep to the limit.
-func Conn(c net.Conn) net.Conn { return conn{c, Reader(c)} }
+func (l *Limit) Conn(c net.Conn) net.Conn { return conn{c, l.Reader(c)} }
+
+// pace is the time at which one reader or writer may go on.
+type pace struct {
+	limit *Limit
+	free  time.Time
+}
+
+// took waits as long as n bytes may take.
+func (p *pace) took(n int) {
+	if earliest := time.Now().Add(-catchUp); p.free.Before(earliest) {
+		p.free = earliest
+	}
+	p.free = p.free.Add(time.Duration(n) * time.Second / time.Duration(p.limit.bytesPerSecond))
+	if wait := time.Until(p.free); wait > 0 {
+		<-time.After(wait)
+	}
+}
+
+type reader struct {
+	pace
+	from io.Reader
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p[:min(len(p), piece)])
+	r.took(n)
+	return n, err
+}
+
+type writer struct {
+	pace
+	to io.Writer
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	w.took(n)
+	return n, err
+}
 
 type conn struct {
 	net.Conn

@@ -32,14 +32,14 @@ type Database struct {
 
 // Save writes a snapshot of the running member's database to a file, reads it again, and returns its description. After an error there is
 // no partial file.
-func Save(ctx context.Context, socket, file string) (Database, error) {
+func Save(ctx context.Context, socket, file string, limit *throttle.Limit) (Database, error) {
 	cfg := clientv3.Config{Endpoints: []string{"unix://" + socket}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 			if err != nil {
 				return nil, err
 			}
-			return throttle.Conn(conn), nil
+			return limit.Conn(conn), nil
 		}),
 	}}
 	if _, err := snapshot.NewV3(zap.NewNop()).Save(ctx, cfg, file); err != nil {
@@ -90,9 +90,9 @@ const revisionBump = 1_000_000_000
 
 // Restore checks etcd's data of a backup, entries or a snapshot, and makes a data directory from it: that of the only member of a new cluster,
 // whose name is that of this server's node. The directory must not exist.
-func Restore(file, dir, name string) error { return restore(file, dir, name, revisionBump) }
+func Restore(file, dir, name string) error { return restore(file, dir, name, revisionBump, nil) }
 
-func restore(file, dir, name string, bump uint64) (err error) {
+func restore(file, dir, name string, bump uint64, limit *throttle.Limit) (err error) {
 	entries, err := export.Is(file)
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func restore(file, dir, name string, bump uint64) (err error) {
 	if entries {
 		db := file + ".snapshot"
 		_ = os.Remove(db) // of a call that was killed
-		if err := load(file, db); err != nil {
+		if err := load(file, db, limit); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, os.Remove(db)) }()
@@ -127,11 +127,11 @@ func restore(file, dir, name string, bump uint64) (err error) {
 }
 
 // load makes the database of a file with entries.
-func load(file, db string) error {
+func load(file, db string, limit *throttle.Limit) error {
 	in, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	return export.Read(throttle.Reader(in), db)
+	return export.Read(limit.Reader(in), db)
 }

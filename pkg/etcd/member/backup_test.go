@@ -22,7 +22,7 @@ func TestRestoreOnFullDisk(t *testing.T) {
 	stop := mustRun(t, e)
 	put(t, e, "a", strings.Repeat("1", 100_000))
 	file := filepath.Join(t.TempDir(), "backup")
-	_, err := Save(t.Context(), e.Socket, file)
+	_, err := Save(t.Context(), e.Socket, file, nil)
 	stop()
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestTry(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "backup")
-	d, err := Save(t.Context(), e.Socket, file)
+	d, err := Save(t.Context(), e.Socket, file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestTry(t *testing.T) {
 		t.Fatalf("%+v, %v", want, err)
 	}
 	for _, from := range []string{file, exported(t, file)} {
-		got, err := Try(t.Context(), from, filepath.Join(t.TempDir(), "etcd"), d.Revision)
+		got, err := Try(t.Context(), from, filepath.Join(t.TempDir(), "etcd"), d.Revision, nil)
 		if err != nil || got != want {
 			t.Errorf("%+v, want %+v, %v", got, want, err)
 		}
@@ -104,19 +104,19 @@ func TestTry(t *testing.T) {
 	for i := range 50 {
 		put(t, other, fmt.Sprintf("key%d", i%20), strings.Repeat("w", i))
 	}
-	if _, err := Save(t.Context(), other.Socket, file+"2"); err != nil {
+	if _, err := Save(t.Context(), other.Socket, file+"2", nil); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := Try(t.Context(), file+"2", filepath.Join(t.TempDir(), "etcd"), d.Revision); err != nil || got.Hash == want.Hash {
+	if got, err := Try(t.Context(), file+"2", filepath.Join(t.TempDir(), "etcd"), d.Revision, nil); err != nil || got.Hash == want.Hash {
 		t.Errorf("another etcd is taken for this one: %+v, %v", got, err)
 	}
-	if got, err := Try(t.Context(), file, filepath.Join(t.TempDir(), "etcd"), d.Revision+1); err == nil {
+	if got, err := Try(t.Context(), file, filepath.Join(t.TempDir(), "etcd"), d.Revision+1, nil); err == nil {
 		t.Errorf("a revision that is not in it was found: %+v", got)
 	}
 	if err := os.WriteFile(file, []byte("no database"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := Try(t.Context(), file, filepath.Join(t.TempDir(), "etcd"), d.Revision); err == nil {
+	if got, err := Try(t.Context(), file, filepath.Join(t.TempDir(), "etcd"), d.Revision, nil); err == nil {
 		t.Errorf("a text was taken for a backup: %+v", got)
 	}
 }

@@ -261,7 +261,7 @@ func TestRestoredNotes(t *testing.T) {
 	stop := mustRun(t, e)
 	put(t, e, "a", "1")
 	file := filepath.Join(t.TempDir(), "backup")
-	if _, err := Save(t.Context(), e.Socket, file); err != nil {
+	if _, err := Save(t.Context(), e.Socket, file, nil); err != nil {
 		t.Fatal(err)
 	}
 	put(t, e, "a", "2")

@@ -12,6 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+
+	"github.com/coracle-dev/coracle/pkg/core/throttle"
 )
 
 // Contents is what an etcd holds at a revision.
@@ -48,8 +50,8 @@ func ContentsAt(ctx context.Context, socket string, revision int64) (c Contents,
 }
 
 // Try makes an etcd of a backup's file in dir, as Restore does, starts it, and returns what it holds at the revision. It listens nowhere.
-func Try(ctx context.Context, file, dir string, revision int64) (c Contents, err error) {
-	if err := restore(file, dir, trialName, 0); err != nil {
+func Try(ctx context.Context, file, dir string, revision int64, limit *throttle.Limit) (c Contents, err error) {
+	if err := restore(file, dir, trialName, 0, limit); err != nil {
 		return c, err
 	}
 	fatal := make(chan error, 1)

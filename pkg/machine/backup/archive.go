@@ -28,7 +28,7 @@ func Write(path string, keys Keys, m Manifest, files []File) (Keys, error) {
 	}
 	m.Files = files
 	err := atomicfile.WriteWith(path, 0o600, func(out *os.File) (err error) {
-		if keys, err = m.write(throttle.File(out), keys); err == nil {
+		if keys, err = m.write(out, keys); err == nil {
 			err = out.Sync()
 		}
 		if err == nil {
@@ -111,7 +111,7 @@ func (f File) add(archive *tar.Writer, m Manifest) error {
 	if err := archive.WriteHeader(&tar.Header{Name: f.Name, Mode: int64(f.Mode), Size: f.Size, ModTime: m.Created}); err != nil {
 		return err
 	}
-	_, err = io.CopyN(archive, throttle.Reader(in), f.Size)
+	_, err = io.CopyN(archive, in, f.Size)
 	return err
 }
 
@@ -179,7 +179,7 @@ func (a *archive) manifest() (m Manifest, err error) {
 
 // walk reads a backup and compares it with its manifest. place returns the path that a file is written to, "" for none; place
 // may be nil.
-func walk(path string, keys Keys, place func(File) (string, error)) (m Manifest, err error) {
+func walk(path string, keys Keys, place func(File) (string, error), limit *throttle.Limit) (m Manifest, err error) {
 	a, err := open(path, keys)
 	if err != nil {
 		return m, err
@@ -202,7 +202,7 @@ func walk(path string, keys Keys, place func(File) (string, error)) (m Manifest,
 				return m, err
 			}
 		}
-		if err := a.read(f, to); err != nil {
+		if err := a.read(f, to, limit); err != nil {
 			return m, err
 		}
 	}
@@ -213,7 +213,7 @@ func walk(path string, keys Keys, place func(File) (string, error)) (m Manifest,
 }
 
 // read reads one file, and writes it to the path to unless that is "".
-func (a *archive) read(f File, to string) error {
+func (a *archive) read(f File, to string, limit *throttle.Limit) error {
 	h := sha256.New()
 	from, w := io.Reader(a.tar), io.Writer(h)
 	var out *os.File
@@ -226,7 +226,7 @@ func (a *archive) read(f File, to string) error {
 			return err
 		}
 		defer out.Close()
-		from, w = throttle.Reader(a.tar), io.MultiWriter(h, out)
+		from, w = limit.Reader(a.tar), io.MultiWriter(h, out)
 	}
 	_, err := io.Copy(w, from)
 	var written *fs.PathError

@@ -114,7 +114,7 @@ func Read(path string, keys Keys) (Manifest, error) {
 }
 
 // Verify reads a backup and compares all files with the manifest.
-func Verify(path string, keys Keys) (Manifest, error) { return walk(path, keys, nil) }
+func Verify(path string, keys Keys) (Manifest, error) { return walk(path, keys, nil, nil) }
 
 // Extract writes the content of a backup to a directory, which must not exist: Database, and below "server" the files of the
 // data directory. Files of the machine are written to their places below root, unless they exist there. If the backup is
@@ -136,7 +136,7 @@ func Extract(path string, keys Keys, dir, root string) (m Manifest, restored []s
 			return place, nil
 		}
 		return filepath.Join(dir, f.Name), nil
-	})
+	}, nil)
 	if err != nil {
 		return m, nil, errors.Join(err, os.RemoveAll(dir))
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/throttle"
 )
 
 // Summary is what is known of a backup without its keys.
@@ -143,7 +144,7 @@ func WriteContent(path string, write func(io.Writer) error) error {
 }
 
 // ExtractDatabase writes the file of a backup that has etcd's data to path.
-func ExtractDatabase(path string, keys Keys, to string) error {
+func ExtractDatabase(path string, keys Keys, to string, limit *throttle.Limit) error {
 	found := false
 	_, err := walk(path, keys, func(f File) (string, error) {
 		if f.Name != Database {
@@ -151,7 +152,7 @@ func ExtractDatabase(path string, keys Keys, to string) error {
 		}
 		found = true
 		return to, nil
-	})
+	}, limit)
 	if err == nil && !found {
 		err = fmt.Errorf("%s has no data of etcd", path)
 	}
