@@ -87,15 +87,15 @@ func (i installation) saving(o config.Snapshots) (s saving, err error) {
 // memoryLimit is for this process, which runs beside the control plane: Go's runtime collects more often before it uses more.
 const memoryLimit = 64 << 20
 
+// lowestPriority is the nice value of a process that others come before.
+const lowestPriority = 19
+
 // Such a process copies so many bytes a second; more if a database would take longer than a minute each time: etcd forgets revisions every five minutes. It is
 // copied five times until the backup has been tried.
 const (
 	scheduledRate = 40 << 20
 	slowestCopy   = 60 // seconds
 )
-
-// lowestPriority is the nice value of a process that others come before.
-const lowestPriority = 19
 
 // lock keeps other commands from making and removing backups.
 func (s saving) lock(ctx context.Context) (done func(), err error) {
@@ -202,9 +202,9 @@ func (s saving) write(ctx context.Context, keys backup.Keys) (made backup.Copy, 
 	defer done()
 	var limit *throttle.Limit
 	if s.scheduled {
-		l, end := throttle.New(max(scheduledRate, own.Size/slowestCopy), temp, filepath.Dir(file))
+		var end func()
+		limit, end = throttle.New(max(scheduledRate, own.Size/slowestCopy), temp, filepath.Dir(file))
 		defer end()
-		limit = l
 	}
 	db := filepath.Join(temp, "db")
 	want, err := s.saveDatabase(ctx, db, limit)

@@ -23,7 +23,7 @@ func TestBackup(t *testing.T) {
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Prepare: withPassphrase(t), ServerArgs: []string{"--etcd-snapshot-schedule-cron=@every 2s", "--etcd-snapshot-retention=2"}})
 	first, second := c.Servers[0], c.Servers[1]
 	second.Kubectl("create", "configmap", "before")
-	second.Kubectl("create", "secret", "generic", "treasure", "--from-literal=word=hidden word")
+	createTreasure(second)
 	deployed := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: deployed}\n"
 	if err := os.WriteFile(second.Data("manifests", "mine.yaml"), []byte(deployed), 0o600); err != nil {
 		t.Fatal(err)
@@ -104,9 +104,7 @@ func TestBackup(t *testing.T) {
 	c.Start(second)
 	second.Coracle("wait", "--timeout", "3m")
 	t.Logf("restored and ready after %.1f s", time.Since(began).Seconds())
-	if got := second.Kubectl("get", "secret", "treasure", "-o", "jsonpath={.data.word}"); got != "aGlkZGVuIHdvcmQ=" {
-		t.Errorf("a Secret is %q", got)
-	}
+	checkTreasure(t, second)
 	if got := second.Kubectl("get", "configmaps", "-o", "name"); !strings.Contains(got, "before") || strings.Contains(got, "after") {
 		t.Errorf("there are %s", got)
 	}

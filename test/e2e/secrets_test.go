@@ -217,6 +217,18 @@ func withPassphrase(t *testing.T) func(*hosts.Host) []string {
 	}
 }
 
+// createTreasure creates a Secret, which checkTreasure reads.
+func createTreasure(h *hosts.Host) {
+	h.Kubectl("create", "secret", "generic", "treasure", "--from-literal=word=hidden word")
+}
+
+func checkTreasure(t *testing.T, h *hosts.Host) {
+	t.Helper()
+	if got := h.Kubectl("get", "secret", "treasure", "-o", "jsonpath={.data.word}"); got != "aGlkZGVuIHdvcmQ=" {
+		t.Errorf("a Secret is %q", got)
+	}
+}
+
 // testPassphrase seals the keys with a passphrase: a server that lacks it, or has another one, says so, and its API does not start; what it has
 // on its disk does not open the Secrets.
 func testPassphrase(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
@@ -238,9 +250,7 @@ func testPassphrase(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server 
 	readable := func(sealed bool) {
 		t.Helper()
 		waitReady(t, h)
-		if got := h.Kubectl("get", "secret", "treasure", "-o", "jsonpath={.data.word}"); got != "aGlkZGVuIHdvcmQ=" {
-			t.Errorf("a Secret is %q", got)
-		}
+		checkTreasure(t, h)
 		if out := h.Coracle("secrets-encrypt", "status"); strings.Contains(out, "Keys Sealed With: cluster CA, passphrase") != sealed {
 			t.Error(out)
 		}
@@ -258,7 +268,7 @@ func testPassphrase(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server 
 			t.Error("the API serves Secrets")
 		}
 	}
-	h.Kubectl("create", "secret", "generic", "treasure", "--from-literal=word=hidden word")
+	createTreasure(h)
 	defer func() { h.Kubectl("delete", "secret", "treasure") }()
 	if out, err := h.TryCoracle("secrets-encrypt", "seal"); err == nil || !strings.Contains(err.Error(), "there is no passphrase") {
 		t.Errorf("%v: %s", err, out)

@@ -55,8 +55,9 @@ var noise = []struct {
 	// Streams of exec and the like end by being closed, and a kubelet closes its connections when it changes its identity.
 	{message: "Error on socket receive", err: "use of closed network connection"},
 	{message: "Error proxying data from client to backend", err: "close 1006"},
-	{message: "Reached backoff limit, still unable to rotate certs", err: "context canceled"}, // in whose place another manager is
 	{message: "Unable to write event (may retry after sleeping)", err: "use of closed network connection"},
+	// The kubelet's manager of a certificate that was replaced, and of which another manager has taken care since.
+	{message: "Reached backoff limit, still unable to rotate certs", err: "context canceled"},
 	// A client of the API did not wait for the answer. It logs that itself if it matters.
 	{message: "Unhandled Error", err: "http: Handler timeout", passing: true},
 	{message: "Unhandled Error", err: "body closed by handler", passing: true}, // as clients that close their connections when they get another certificate

@@ -2,6 +2,7 @@
 package throttle
 
 import (
+	"context"
 	"io"
 	"math"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -21,8 +23,8 @@ const (
 	writebackEvery = 50 * time.Millisecond
 )
 
-// Limit is how fast each of its readers, writers and connections may be. A nil Limit is none.
-type Limit struct{ bytesPerSecond int64 }
+// Limit is how fast its readers, writers and connections may be, together. A nil Limit is none.
+type Limit struct{ limiter *rate.Limiter }
 
 // New returns a limit. Until end is called, what is written to files in the directories goes to the disk at once: a sync of another process on the same file
 // system, as etcd's, then waits for little of it.
@@ -42,10 +44,12 @@ func New(bytesPerSecond int64, dirs ...string) (l *Limit, end func()) {
 			}
 		}
 	}()
-	return &Limit{bytesPerSecond}, sync.OnceFunc(func() { close(ended) })
+	burst := int(bytesPerSecond * catchUp.Milliseconds() / 1000)
+	return &Limit{rate.NewLimiter(rate.Limit(bytesPerSecond), burst)}, sync.OnceFunc(func() { close(ended) })
 }
 
-// writeback has the kernel begin to write the files in a directory, and in those below it, that were changed since. It ignores errors: files come and go, and whoever writes one syncs it.
+// writeback has the kernel begin to write the files in a directory, and in those below it, that were changed since. It ignores errors: files come and go, and whoever
+// writes one syncs it.
 func writeback(dir string, since time.Time) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -72,7 +76,7 @@ func (l *Limit) Reader(r io.Reader) io.Reader {
 	if l == nil {
 		return r
 	}
-	return &reader{pace{limit: l}, r}
+	return &reader{l, r}
 }
 
 // Writer returns a writer to the same that keeps to the limit.
@@ -80,48 +84,40 @@ func (l *Limit) Writer(w io.Writer) io.Writer {
 	if l == nil {
 		return w
 	}
-	return &writer{pace{limit: l}, w}
+	return &writer{l, w}
 }
 
 // Conn returns the connection, of which reads keep to the limit.
 func (l *Limit) Conn(c net.Conn) net.Conn { return conn{c, l.Reader(c)} }
 
-// pace is the time at which one reader or writer may go on.
-type pace struct {
-	limit *Limit
-	free  time.Time
-}
-
 // took waits as long as n bytes may take.
-func (p *pace) took(n int) {
-	if earliest := time.Now().Add(-catchUp); p.free.Before(earliest) {
-		p.free = earliest
-	}
-	p.free = p.free.Add(time.Duration(n) * time.Second / time.Duration(p.limit.bytesPerSecond))
-	if wait := time.Until(p.free); wait > 0 {
-		<-time.After(wait)
+func (l *Limit) took(n int) {
+	for n > 0 {
+		part := min(n, l.limiter.Burst())
+		_ = l.limiter.WaitN(context.Background(), part) // which fails for more than the burst only
+		n -= part
 	}
 }
 
 type reader struct {
-	pace
-	from io.Reader
+	limit *Limit
+	from  io.Reader
 }
 
 func (r *reader) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p[:min(len(p), piece)])
-	r.took(n)
+	r.limit.took(n)
 	return n, err
 }
 
 type writer struct {
-	pace
-	to io.Writer
+	limit *Limit
+	to    io.Writer
 }
 
 func (w *writer) Write(p []byte) (int, error) {
 	n, err := w.to.Write(p)
-	w.took(n)
+	w.limit.took(n)
 	return n, err
 }
 

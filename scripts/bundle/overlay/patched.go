@@ -51,8 +51,7 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 	// A pipe takes no memory while it is silent.
 	"fifo": {"github.com/containerd/fifo", nil, nil, map[string]string{"coracle.go": "files/fifo/fifo.go.txt"}},
 	// The kubelet's loops run at once when they are waited for, and seldom when nothing happens: its volume manager's two of 100 ms, and the one that lists
-	// all pods every second. Its certificates can be replaced while it runs. The
-	// API server's requests to it go on when their certificate is replaced.
+	// all pods every second. Its certificates can be replaced while it runs. The API server's requests to kubelets go on when their certificate is replaced.
 	"kubernetes": {"k8s.io/kubernetes", []string{"LICENSE", "go.mod", "cmd", "pkg", "plugin", "third_party"}, []change{
 		{file: "pkg/kubelet/volumemanager/volume_manager.go", old: importOfWait, new: importOfOndemand},
 		{file: "pkg/kubelet/volumemanager/reconciler/reconciler.go", old: importOfWait, new: importOfOndemand},
