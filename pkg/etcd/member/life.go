@@ -116,6 +116,9 @@ func (l life) becomeReady(ctx context.Context) error {
 	if err := l.elect(ctx); err != nil {
 		return err
 	}
+	if err := l.checkLog(); err != nil {
+		return err
+	}
 	// This comes before the member has caught up, because the others need its address to send it the whole database.
 	if !l.alone() {
 		if err := l.publishURL(ctx); err != nil {

@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net/netip"
@@ -132,6 +133,8 @@ func TestDamage(t *testing.T) {
 		"database empty":     func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "member/snap/db"), 0) },
 		"database lost":      func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "member/snap/db")) },
 		"log garbled":        func(t *testing.T, dir string) { garble(t, wal(t, dir), 8, 4<<10) },
+		"length too large":   func(t *testing.T, dir string) { changeLength(t, wal(t, dir), func(l int64) int64 { return l | 1<<48 }) },
+		"length zero":        func(t *testing.T, dir string) { changeLength(t, wal(t, dir), func(int64) int64 { return 0 }) },
 		"log empty":          func(t *testing.T, dir string) { truncate(t, wal(t, dir), 0) },
 		"directory readable": func(t *testing.T, dir string) { remove(t, dir); write(t, dir) },
 	} {
@@ -197,6 +200,28 @@ func garble(t *testing.T, file string, from, to int64) {
 	if _, err := f.WriteAt([]byte(strings.Repeat("\xa5", int(to-from))), from); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// changeLength changes the length of a record in the middle of a log. Each record has its length before it, and in the highest byte of that how
+// many bytes follow it up to a multiple of eight (etcd's storage/wal/encoder.go).
+func changeLength(t *testing.T, file string, change func(int64) int64) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, n := int64(0), 0; at < int64(len(data)); n++ {
+		length := int64(binary.LittleEndian.Uint64(data[at:]))
+		if n == 100 {
+			binary.LittleEndian.PutUint64(data[at:], uint64(change(length)))
+			if err := os.WriteFile(file, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		at += 8 + (length&(1<<56-1)+7)/8*8
+	}
+	t.Fatal("the log has not enough records")
 }
 
 func truncate(t *testing.T, file string, size int64) {

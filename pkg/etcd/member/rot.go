@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"go.etcd.io/etcd/server/v3/storage/schema"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/boltfile"
@@ -48,6 +49,22 @@ func (e *Etcd) sealDatabase() {
 	if err := boltfile.Seal(e.database(), e.seal()); err != nil {
 		logrus.WithField("component", "etcd").WithError(err).Warn("noting the checksum of etcd's database failed: only its structure and older values are checked at the next start")
 	}
+}
+
+// checkLog compares the end of the log with the database. A record whose length is 0 or more than the file has is to etcd the incomplete end
+// that a power loss left: it drops the record and all behind it (wal.Repair). What the log then lacks but the database has was complete, so that
+// the disk has changed it. An only member would give its next entries the numbers of those, apply none of them and wait for ever; one with peers
+// stops by itself (raft: "tocommit is out of range").
+func (l life) checkLog() error {
+	if !l.alone() {
+		return nil
+	}
+	applied, _ := schema.ReadConsistentIndex(l.server.Server.Backend().ReadTx())
+	status, ok := raftStatus()
+	if own, leads := status.Progress[status.ID]; ok && leads && own.Match < applied {
+		return fmt.Errorf("etcd's log ends at entry %d, and its database has entries up to %d: the disk has changed the log", own.Match, applied)
+	}
+	return nil
 }
 
 // readNote returns the revision of the note, 0 if there is none, and what it says.
