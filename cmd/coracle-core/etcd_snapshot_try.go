@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,27 +12,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
 )
 
-// compactions is how often the database is read again, if etcd forgot revisions between its copy and its hash.
-const compactions = 3
-
 // saveDatabase writes a snapshot of etcd's database, and returns what the running etcd has at its revision.
 func (s saving) saveDatabase(ctx context.Context, db string, limit *throttle.Limit) (want member.Contents, err error) {
-	for range compactions {
-		d, err := member.Save(ctx, s.dirs.EtcdSocket(), db, limit)
-		if err != nil {
-			return want, err
-		}
-		if want, err = member.ContentsAt(ctx, s.dirs.EtcdSocket(), d.Revision); err != nil {
-			return want, err
-		}
-		if want.Compacted == d.Compacted {
-			return want, nil
-		}
-		if err := os.Remove(db); err != nil {
-			return want, err
-		}
+	d, err := member.Save(ctx, s.dirs.EtcdSocket(), db, limit)
+	if err != nil {
+		return want, err
 	}
-	return want, errors.New("etcd forgets revisions faster than its data is copied: try again")
+	return member.ContentsAt(ctx, s.dirs.EtcdSocket(), d.Revision)
 }
 
 // trialTimeout bounds the trial. A database of 8 GB, the largest that etcd recommends, takes some minutes.
@@ -52,8 +37,8 @@ func try(ctx context.Context, file string, keys backup.Keys, temp string, want m
 		return err
 	}
 	if got != want {
-		return fmt.Errorf("an etcd that was made of it has %d objects with the hash %08x at revision %d, and the running one %d with %08x",
-			got.Objects, got.Hash, want.Revision, want.Objects, want.Hash)
+		return fmt.Errorf("an etcd that was made of it has %d objects with the checksum %016x at revision %d, and the running one %d with %016x",
+			got.Objects, got.Sum, want.Revision, want.Objects, want.Sum)
 	}
 	return nil
 }

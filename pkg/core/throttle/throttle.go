@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -23,7 +22,7 @@ const (
 	writebackEvery = 50 * time.Millisecond
 )
 
-// Limit is how fast its readers, writers and connections may be, together. A nil Limit is none.
+// Limit is how fast its readers and writers may be, together. A nil Limit is none.
 type Limit struct{ limiter *rate.Limiter }
 
 // New returns a limit. Until end is called, what is written to files in the directories goes to the disk at once: a sync of another process on the same file
@@ -44,8 +43,24 @@ func New(bytesPerSecond int64, dirs ...string) (l *Limit, end func()) {
 			}
 		}
 	}()
+	return At(bytesPerSecond), sync.OnceFunc(func() { close(ended) })
+}
+
+// At returns a limit, nil for 0.
+func At(bytesPerSecond int64) *Limit {
+	if bytesPerSecond == 0 {
+		return nil
+	}
 	burst := int(bytesPerSecond * catchUp.Milliseconds() / 1000)
-	return &Limit{rate.NewLimiter(rate.Limit(bytesPerSecond), burst)}, sync.OnceFunc(func() { close(ended) })
+	return &Limit{rate.NewLimiter(rate.Limit(bytesPerSecond), burst)}
+}
+
+// BytesPerSecond returns how fast it is, 0 for no limit.
+func (l *Limit) BytesPerSecond() int64 {
+	if l == nil {
+		return 0
+	}
+	return int64(l.limiter.Limit())
 }
 
 // writeback has the kernel begin to write the files in a directory, and in those below it, that were changed since. It ignores errors: files come and go, and whoever
@@ -87,9 +102,6 @@ func (l *Limit) Writer(w io.Writer) io.Writer {
 	return &writer{l, w}
 }
 
-// Conn returns the connection, of which reads keep to the limit.
-func (l *Limit) Conn(c net.Conn) net.Conn { return conn{c, l.Reader(c)} }
-
 // took waits as long as n bytes may take.
 func (l *Limit) took(n int) {
 	for n > 0 {
@@ -120,11 +132,3 @@ func (w *writer) Write(p []byte) (int, error) {
 	w.limit.took(n)
 	return n, err
 }
-
-type conn struct {
-	net.Conn
-	reader io.Reader
-}
-
-// Read implements net.Conn.
-func (c conn) Read(p []byte) (int, error) { return c.reader.Read(p) }

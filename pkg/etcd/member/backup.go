@@ -6,17 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 
 	"github.com/sirupsen/logrus"
-	bolt "go.etcd.io/bbolt"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
-	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
 
 	"github.com/coracle-dev/coracle/pkg/core/throttle"
 	"github.com/coracle-dev/coracle/pkg/etcd/export"
@@ -24,25 +18,15 @@ import (
 
 // Database describes a snapshot of etcd's database.
 type Database struct {
-	Revision  int64
-	Compacted int64 // the revision up to which former ones are forgotten
-	Keys      int
-	Size      int64 // bytes
+	Revision int64
+	Keys     int
+	Size     int64 // bytes
 }
 
-// Save writes a snapshot of the running member's database to a file, reads it again, and returns its description. After an error there is
-// no partial file.
+// Save writes a snapshot of the running member's database to a file, which must not exist, reads it again, and returns its description. After an error there
+// is no partial file, unless the member was killed.
 func Save(ctx context.Context, socket, file string, limit *throttle.Limit) (Database, error) {
-	cfg := clientv3.Config{Endpoints: []string{"unix://" + socket}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-			if err != nil {
-				return nil, err
-			}
-			return limit.Conn(conn), nil
-		}),
-	}}
-	if _, err := snapshot.NewV3(zap.NewNop()).Save(ctx, cfg, file); err != nil {
+	if err := call(ctx, socket, copyDatabase, copyRequest{file, limit.BytesPerSecond()}, &struct{}{}); err != nil {
 		return Database{}, fmt.Errorf("taking a snapshot of etcd: %w", err)
 	}
 	return Inspect(file)
@@ -59,29 +43,7 @@ func Inspect(file string) (d Database, err error) {
 	if err != nil {
 		return d, fmt.Errorf("reading the snapshot %s: %w", file, err)
 	}
-	compacted, err := compactedIn(file)
-	if err != nil {
-		return d, fmt.Errorf("reading the snapshot %s: %w", file, err)
-	}
-	return Database{Revision: status.Revision, Compacted: compacted, Keys: status.TotalKey, Size: status.TotalSize}, nil
-}
-
-// compactedIn returns up to which revision etcd was told to compact; -1 if it never was, as etcd says it.
-func compactedIn(file string) (revision int64, err error) {
-	db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true})
-	if err != nil {
-		return 0, err
-	}
-	revision = -1
-	err = db.View(func(tx *bolt.Tx) error {
-		if meta := tx.Bucket(schema.Meta.Name()); meta != nil {
-			if value := meta.Get(schema.ScheduledCompactKeyName); len(value) > 0 {
-				revision = mvcc.BytesToRev(value).Main
-			}
-		}
-		return nil
-	})
-	return revision, errors.Join(err, db.Close())
+	return Database{Revision: status.Revision, Keys: status.TotalKey, Size: status.TotalSize}, nil
 }
 
 // revisionBump is added to the revision at a restore. Clients may have seen higher revisions than the snapshot's, and must not mistake new

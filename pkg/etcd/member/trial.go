@@ -2,28 +2,24 @@ package member
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 
 	"github.com/coracle-dev/coracle/pkg/core/throttle"
 )
 
 // Contents is what an etcd holds at a revision.
 type Contents struct {
-	Revision int64 `json:"revision"`
-	// Objects is the number of keys, and Hash etcd's hash of all revisions from Compacted on.
-	Objects   int64  `json:"objects"`
-	Hash      uint32 `json:"hash"`
-	Compacted int64  `json:"compacted"`
+	Revision int64  `json:"revision"`
+	Objects  int64  `json:"objects"` // the number of keys
+	Sum      uint64 `json:"sum"`     // of the checksums of their values (see digest)
 }
+
+func (d digest) contents() Contents { return Contents{d.revision, int64(d.keys), d.sum} }
 
 // contentsTimeout bounds the reading of all entries.
 const contentsTimeout = 2 * time.Minute
@@ -32,21 +28,10 @@ const contentsTimeout = 2 * time.Minute
 func ContentsAt(ctx context.Context, socket string, revision int64) (c Contents, err error) {
 	ctx, cancel := context.WithTimeout(ctx, contentsTimeout)
 	defer cancel()
-	endpoint := "unix://" + socket
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
-	if err != nil {
-		return c, err
+	if err := call(ctx, socket, copyDigest, revision, &c); err != nil {
+		return c, fmt.Errorf("asking etcd what it holds: %w", err)
 	}
-	defer client.Close()
-	count, err := client.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithCountOnly(), clientv3.WithRev(revision))
-	if err != nil {
-		return c, fmt.Errorf("counting etcd's keys: %w", err)
-	}
-	hash, err := client.HashKV(ctx, endpoint, revision)
-	if err != nil {
-		return c, fmt.Errorf("asking etcd for its hash: %w", err)
-	}
-	return Contents{revision, count.Count, hash.Hash, hash.CompactRevision}, nil
+	return c, nil
 }
 
 // Try makes an etcd of a backup's file in dir, as Restore does, starts it, and returns what it holds at the revision. It listens nowhere.
@@ -88,18 +73,14 @@ func Try(ctx context.Context, file, dir string, revision int64, limit *throttle.
 	case <-ctx.Done():
 		return c, context.Cause(ctx)
 	}
-	count, err := member.Server.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}, CountOnly: true, Revision: revision, Serializable: true})
-	if err != nil {
-		return c, fmt.Errorf("counting its keys: %w", err)
-	}
-	hash, current, err := member.Server.KV().HashStorage().HashByRev(revision)
-	if err == nil && current < revision {
-		err = errors.New("its last revisions are missing")
+	now, _, err := life{server: member}.digests(ctx, 0)
+	if err == nil && now.revision != revision {
+		err = fmt.Errorf("it ends at revision %d, and not at %d", now.revision, revision)
 	}
 	if err != nil {
-		return c, fmt.Errorf("hashing it: %w", err)
+		return c, fmt.Errorf("reading it: %w", err)
 	}
-	return Contents{revision, count.Count, hash.Hash, hash.CompactRevision}, nil
+	return now.contents(), nil
 }
 
 const trialName = "trial"
