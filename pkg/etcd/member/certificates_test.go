@@ -4,9 +4,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
@@ -16,31 +18,49 @@ import (
 	"time"
 )
 
-// authority is one CA for all tests of the process.
-var authority = sync.OnceValue(func() *x509.Certificate {
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd-ca"}, IsCA: true,
-		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &authorityKey().PublicKey, authorityKey())
-	if err != nil {
-		panic(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		panic(err)
-	}
-	return cert
-})
+// signer is a certificate authority.
+type signer struct {
+	*x509.Certificate
+	key   *ecdsa.PrivateKey
+	cross []byte // for clients of another one
+}
 
-var authorityKey = sync.OnceValue(func() *ecdsa.PrivateKey {
+// authority is the CA of all tests of the process.
+var authority = sync.OnceValue(func() signer { return newSigner(nil) })
+
+// newSigner makes an authority, for which a former one vouches.
+func newSigner(former *signer) signer {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		panic(err)
 	}
-	return key
-})
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "etcd-ca-" + rand.Text()}, IsCA: true,
+		BasicConstraintsValid: true, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign}
+	sign := func(parent *x509.Certificate, with *ecdsa.PrivateKey) *x509.Certificate {
+		der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, with)
+		if err != nil {
+			panic(err)
+		}
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			panic(err)
+		}
+		return cert
+	}
+	s := signer{Certificate: sign(template, key), key: key}
+	if former != nil {
+		s.cross = sign(former.Certificate, former.key).Raw
+	}
+	return s
+}
 
 // certificate makes a peer's files.
 func certificate(t *testing.T, ip string) TLS {
+	t.Helper()
+	return authority().certificate(t, ip)
+}
+
+func (s signer) certificate(t *testing.T, ip string) TLS {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -49,7 +69,7 @@ func certificate(t *testing.T, ip string) TLS {
 	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "etcd-peer"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.ParseIP(ip)},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	cert, err := x509.CreateCertificate(rand.Reader, template, authority(), &key.PublicKey, authorityKey())
+	cert, err := x509.CreateCertificate(rand.Reader, template, s.Certificate, &key.PublicKey, s.key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,13 +79,68 @@ func certificate(t *testing.T, ip string) TLS {
 	}
 	dir := t.TempDir()
 	files := TLS{CA: filepath.Join(dir, "ca.crt"), Cert: filepath.Join(dir, "peer.crt"), Key: filepath.Join(dir, "peer.key")}
-	for file, block := range map[string]*pem.Block{
-		files.CA: {Type: "CERTIFICATE", Bytes: authority().Raw}, files.Cert: {Type: "CERTIFICATE", Bytes: cert},
-		files.Key: {Type: "EC PRIVATE KEY", Bytes: der},
-	} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+	chain := encode("CERTIFICATE", cert)
+	if s.cross != nil {
+		chain = append(chain, encode("CERTIFICATE", s.cross)...)
+	}
+	for file, data := range map[string][]byte{files.CA: encode("CERTIFICATE", s.Raw), files.Cert: chain, files.Key: encode("EC PRIVATE KEY", der)} {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return files
+}
+
+func encode(kind string, data []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data})
+}
+
+// TestFormerAuthority: when another authority has taken the place of the one of the start, certificates of the former one are of no use for peers, also on
+// connections that are open.
+func TestFormerAuthority(t *testing.T) {
+	e := newEtcd(t)
+	defer mustRun(t, e)()
+	if err := e.OpenPeers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	connect := func(files TLS) *tls.Conn {
+		t.Helper()
+		cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := tls.Dial("tcp", e.Peer.String(), &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	closed := func(conn *tls.Conn, within time.Duration) bool {
+		t.Helper()
+		if err := conn.SetReadDeadline(time.Now().Add(within)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := conn.Read(make([]byte, 1))
+		return !errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	before := connect(certificate(t, "127.0.0.1"))
+	former := authority()
+	next := newSigner(&former)
+	renewed := next.certificate(t, "127.0.0.1")
+	if closed(connect(renewed), time.Second/2) {
+		t.Error("a certificate of the new authority, for which the former one vouches, was refused while the former one is used")
+	}
+	if err := os.Rename(renewed.CA, e.TLS.CA); err != nil {
+		t.Fatal(err)
+	}
+	if !closed(before, 10*time.Second) {
+		t.Error("a connection with a certificate of the former authority stays open")
+	}
+	if !closed(connect(certificate(t, "127.0.0.1")), 10*time.Second) {
+		t.Error("a certificate of the former authority was taken")
+	}
+	if closed(connect(renewed), time.Second/2) {
+		t.Error("a certificate of the new authority was refused")
+	}
 }

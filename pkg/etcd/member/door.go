@@ -1,13 +1,20 @@
 package member
 
 import (
+	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
+	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/coracle-dev/coracle/pkg/core/filewatch"
 	"github.com/coracle-dev/coracle/pkg/core/sockets"
 )
 
@@ -23,10 +30,11 @@ type door struct {
 	net.Listener
 	mu        sync.Mutex
 	strangers map[netip.Prefix]map[*stranger]struct{}
+	peers     map[*stranger]*tls.Conn // those inside
 }
 
 func newDoor(listener net.Listener) *door {
-	return &door{Listener: listener, strangers: map[netip.Prefix]map[*stranger]struct{}{}}
+	return &door{Listener: listener, strangers: map[netip.Prefix]map[*stranger]struct{}{}, peers: map[*stranger]*tls.Conn{}}
 }
 
 // stranger is a connection on which nobody has shown a certificate of a peer yet.
@@ -76,6 +84,9 @@ func (d *door) add(s *stranger) (surplus *stranger) {
 // Close closes the connection.
 func (s *stranger) Close() error {
 	s.known()
+	s.at.mu.Lock()
+	delete(s.at.peers, s)
+	s.at.mu.Unlock()
 	return s.Conn.Close()
 }
 
@@ -89,16 +100,66 @@ func (s *stranger) known() {
 	}
 }
 
-// inside is the listener behind the door that returns connections whose handshake has ended: those of peers.
-type inside struct{ net.Listener }
+// inside is the listener behind the door that returns connections whose handshake has ended: those of peers. etcd's listener compares certificates with the
+// authority of its start; inside compares them with the present one, and closes connections when another authority takes its place.
+type inside struct {
+	net.Listener
+	door *door
+	ca   string // the authority's file, "" for none
+}
 
 // Accept returns the next connection.
 func (i inside) Accept() (net.Conn, error) {
-	conn, err := i.Listener.Accept()
-	if secure, ok := conn.(*tls.Conn); ok {
+	for {
+		conn, err := i.Listener.Accept()
+		secure, ok := conn.(*tls.Conn)
+		if !ok {
+			return conn, err
+		}
 		if s, ok := secure.NetConn().(*stranger); ok {
 			s.known()
+			i.door.mu.Lock()
+			i.door.peers[s] = secure
+			i.door.mu.Unlock()
+		}
+		if i.trusts(secure) {
+			return conn, err
+		}
+		_ = conn.Close()
+	}
+}
+
+// trusts reports whether the present authority has signed the certificate of a peer. If its file cannot be read, that of the start is enough.
+func (i inside) trusts(peer *tls.Conn) bool {
+	shown := peer.ConnectionState().PeerCertificates
+	roots, err := certutil.NewPool(i.ca)
+	if err != nil || len(shown) == 0 {
+		return true
+	}
+	chain := x509.NewCertPool()
+	for _, cert := range shown[1:] {
+		chain.AddCert(cert)
+	}
+	_, err = shown[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: chain, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err == nil
+}
+
+// closeFormer closes the connections of peers whenever the authority has changed and is not theirs, until ctx is done. Peers connect again.
+func (i inside) closeFormer(ctx context.Context) {
+	changes := filewatch.Changes(ctx, func() string { return filewatch.State(i.ca) })
+	for {
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return
+		}
+		i.door.mu.Lock()
+		peers := slices.Collect(maps.Values(i.door.peers))
+		i.door.mu.Unlock()
+		for _, peer := range peers {
+			if !i.trusts(peer) {
+				_ = peer.Close()
+			}
 		}
 	}
-	return conn, err
 }

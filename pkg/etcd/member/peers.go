@@ -105,11 +105,13 @@ func (e *Etcd) openPeers() error {
 	if err != nil {
 		return e.explainListen(err)
 	}
-	secure, err := transport.NewTLSListener(newDoor(plain), &info)
+	door := newDoor(plain)
+	secure, err := transport.NewTLSListener(door, &info)
 	if err != nil {
 		return errors.Join(err, plain.Close())
 	}
-	listener := inside{secure}
+	listener := inside{secure, door, e.TLS.CA}
+	ctx, cancel := context.WithCancel(context.Background())
 	p := &peers{ended: make(chan struct{}), server: &http.Server{
 		Handler:     etcdhttp.NewPeerHandler(e.running.GetLogger(), e.running.Server),
 		ReadTimeout: peerReadTimeout,
@@ -117,10 +119,12 @@ func (e *Etcd) openPeers() error {
 	}}
 	go func() {
 		defer close(p.ended)
+		defer cancel()
 		if err := p.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			logrus.WithField("component", "etcd").WithError(err).Error("serving other members")
 		}
 	}()
+	go listener.closeFormer(ctx)
 	go closeSilent(p.ended, int(e.Peer.Port()))
 	e.opened = p
 	return e.rememberPeers()
