@@ -2,6 +2,7 @@ package backup
 
 import (
 	"archive/tar"
+	"crypto/rand"
 	"errors"
 	"io"
 	"os"
@@ -86,17 +87,29 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// TestDamage cuts backups short at every hundredth byte, and changes one there.
+// TestDamage cuts a small backup short at every hundredth byte, and one of several pieces of age, which are 64 KiB, at each of these, and changes one byte there.
 func TestDamage(t *testing.T) {
 	identity, err := age.GenerateX25519Identity()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, keys := range []Keys{{}, {Recipients: []string{identity.Recipient().String()}}} {
+	random := make([]byte, 300<<10) // which zstd makes no smaller
+	_, _ = rand.Read(random)
+	for _, one := range []struct {
+		keys    Keys
+		content string
+		step    int
+	}{
+		{Keys{}, strings.Repeat("database", 1000), 100},
+		{Keys{Recipients: []string{identity.Recipient().String()}}, strings.Repeat("database", 1000), 100},
+		{Keys{}, string(random), 64 << 10},
+		{Keys{Recipients: []string{identity.Recipient().String()}}, string(random), 64 << 10},
+	} {
+		keys := one.keys
 		dir := t.TempDir()
 		d := paths.Dirs{Data: filepath.Join(dir, "data")}
 		write(t, filepath.Join(d.PKI(), "ca.key"), strings.Repeat("secret", 300), 0o600)
-		files, err := Gather(d, content(strings.Repeat("database", 1000)), nil)
+		files, err := Gather(d, content(one.content), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +133,7 @@ func TestDamage(t *testing.T) {
 				t.Errorf("%s: something was written", name)
 			}
 		}
-		for at := 0; at < len(whole)-4; at += 100 {
+		for at := 0; at < len(whole)-4; at += one.step {
 			try("cut short", whole[:at])
 			changed := append([]byte(nil), whole...)
 			changed[at] ^= 0x40
