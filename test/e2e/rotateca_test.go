@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -122,8 +125,45 @@ func testAuthorities(t *testing.T, c *hosts.Cluster) {
 		time.AfterFunc(after, func() { _ = killed.Process.Kill() })
 		_ = killed.Wait()
 	}
+	files := c.Servers[1].Path("/var/lib/coracle/server/pki/etcd/peer")
+	former, err := tls.LoadX509KeyPair(files+".crt", files+".key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected := asPeer(t, c, former)
 	token := testRotateCA(t, c)
+	if ended(connected) || ended(asPeer(t, c, former)) {
+		t.Error("a certificate of the former authority was refused before --finish")
+	}
 	testFinishCA(t, c, token)
+	hosts.Eventually(t, 30*time.Second, func() error {
+		if !ended(connected) || !ended(asPeer(t, c, former)) {
+			return errors.New("etcd takes a certificate of the former authority")
+		}
+		return nil
+	})
+}
+
+// asPeer connects to the etcd of the first server from the second one.
+func asPeer(t *testing.T, c *hosts.Cluster, cert tls.Certificate) *tls.Conn {
+	t.Helper()
+	raw, err := c.Servers[1].Dial(t.Context(), "tcp", net.JoinHostPort(c.Servers[0].IP.String(), "2380"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { raw.Close() })
+	conn := tls.Client(raw, &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true})
+	if err := conn.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// ended reports whether the other side has closed a connection, on which it says nothing.
+func ended(conn *tls.Conn) bool {
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	_, err := conn.Read(make([]byte, 1))
+	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // testAwayDuringRotation: an agent that was off while its cluster's authorities were replaced comes back without a token.
