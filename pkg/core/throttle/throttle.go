@@ -43,24 +43,8 @@ func New(bytesPerSecond int64, dirs ...string) (l *Limit, end func()) {
 			}
 		}
 	}()
-	return At(bytesPerSecond), sync.OnceFunc(func() { close(ended) })
-}
-
-// At returns a limit, nil for 0.
-func At(bytesPerSecond int64) *Limit {
-	if bytesPerSecond == 0 {
-		return nil
-	}
 	burst := int(bytesPerSecond * catchUp.Milliseconds() / 1000)
-	return &Limit{rate.NewLimiter(rate.Limit(bytesPerSecond), burst)}
-}
-
-// BytesPerSecond returns how fast it is, 0 for no limit.
-func (l *Limit) BytesPerSecond() int64 {
-	if l == nil {
-		return 0
-	}
-	return int64(l.limiter.Limit())
+	return &Limit{rate.NewLimiter(rate.Limit(bytesPerSecond), burst)}, sync.OnceFunc(func() { close(ended) })
 }
 
 // writeback has the kernel begin to write the files in a directory, and in those below it, that were changed since. It ignores errors: files come and go, and whoever

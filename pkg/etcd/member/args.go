@@ -16,7 +16,7 @@ import (
 
 // owned are the settings that coracle computes. Another value would break the cluster.
 var owned = []string{
-	"name", "data-dir", "listen-peer-urls", "initial-advertise-peer-urls", "advertise-client-urls", "initial-cluster",
+	"name", "data-dir", "listen-peer-urls", "listen-client-http-urls", "initial-advertise-peer-urls", "advertise-client-urls", "initial-cluster",
 	"initial-cluster-state", "initial-cluster-token", "force-new-cluster", "peer-cert-file", "peer-key-file",
 	"peer-trusted-ca-file", "peer-client-cert-auth", "peer-auto-tls", "discovery-endpoints", "discovery-srv", "discovery-token",
 	"logger", "log-outputs", "log-format", "log-level",
@@ -30,9 +30,8 @@ func parseURLs(texts ...string) ([]url.URL, error) {
 // urls returns the fields of the flags that etcd's flag set parses but does not store.
 func urls(cfg *embed.Config) map[string]*[]url.URL {
 	return map[string]*[]url.URL{
-		"listen-client-urls":      &cfg.ListenClientUrls, // in addition to the socket
-		"listen-client-http-urls": &cfg.ListenClientHttpUrls,
-		"listen-metrics-urls":     &cfg.ListenMetricsUrls,
+		"listen-client-urls":  &cfg.ListenClientUrls, // in addition to the socket
+		"listen-metrics-urls": &cfg.ListenMetricsUrls,
 	}
 }
 
@@ -40,7 +39,7 @@ func urls(cfg *embed.Config) map[string]*[]url.URL {
 // otherwise than upstream, and the user's. The addresses for peers are not among them: OpenPeers serves those.
 func flags(cfg *embed.Config, args []string) [][2]string {
 	var listen []string
-	for _, u := range append(slices.Clone(cfg.ListenClientUrls), cfg.ListenClientHttpUrls...) {
+	for _, u := range cfg.ListenClientUrls {
 		listen = append(listen, u.String())
 	}
 	client, peer := cfg.ClientTLSInfo, cfg.PeerTLSInfo

@@ -23,13 +23,16 @@ type Database struct {
 	Size     int64 // bytes
 }
 
-// Save writes a snapshot of the running member's database to a file, which must not exist, reads it again, and returns its description. After an error there
-// is no partial file, unless the member was killed.
-func Save(ctx context.Context, socket, file string, limit *throttle.Limit) (Database, error) {
-	if err := call(ctx, socket, copyDatabase, copyRequest{file, limit.BytesPerSecond()}, &struct{}{}); err != nil {
-		return Database{}, fmt.Errorf("taking a snapshot of etcd: %w", err)
+// Save writes a snapshot of the running member's database to a file, which must not exist, reads it again, and returns its description. After an error there is
+// no partial file.
+func Save(ctx context.Context, socket, file string, limit *throttle.Limit) (d Database, err error) {
+	if err := copyDatabase(ctx, socket, file, limit); err != nil {
+		return d, fmt.Errorf("taking a snapshot of etcd: %w", err)
 	}
-	return Inspect(file)
+	if d, err = Inspect(file); err != nil {
+		_ = os.Remove(file)
+	}
+	return d, err
 }
 
 // Inspect checks a snapshot and returns its description.

@@ -47,7 +47,7 @@ func (e *Etcd) config(fatal chan<- error) (*embed.Config, error) {
 	cfg.BackendBatchInterval, cfg.BackendBatchLimit = 5*time.Second, 1000
 	cfg.UnsafeNoFsync = e.Volatile
 	cfg.EnableGRPCGateway = false
-	cfg.ServiceRegister = e.serveCopies
+	cfg.UserHandlers = e.handlers()
 	cfg.WarningApplyDuration = 500 * time.Millisecond // a start on two busy cores has dozens of 100 ms
 	// kube-apiserver has one connection for each of about 70 kinds, nearly all of them idle.
 	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{

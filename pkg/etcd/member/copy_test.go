@@ -3,12 +3,13 @@ package member
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/coracle-dev/coracle/pkg/core/throttle"
 )
@@ -23,9 +24,11 @@ func TestCopyEnds(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			file := filepath.Join(t.TempDir(), "copy")
+			limit, end := throttle.New(20 << 10) // it takes minutes
+			defer end()
 			ended := make(chan error)
-			go func() { // it would take minutes
-				_, err := Save(ctx, e.Socket, file, throttle.At(20<<10))
+			go func() {
+				_, err := Save(ctx, e.Socket, file, limit)
 				ended <- err
 			}()
 			for begun := false; !begun; <-time.After(time.Millisecond) {
@@ -52,31 +55,38 @@ func TestCopyEnds(t *testing.T) {
 	}
 }
 
-// TestCopyOfAnother: a file that exists stays as it is, and a client that is not on the socket cannot have files made.
-func TestCopyOfAnother(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
+// TestCopyToAnother: a file that exists stays as it is.
+func TestCopyToAnother(t *testing.T) {
 	e := newEtcd(t)
-	e.Args = []string{"listen-client-urls=http://" + address}
 	defer mustRun(t, e)()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("a user's"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Save(t.Context(), e.Socket, file, nil); err == nil || !strings.Contains(err.Error(), "file exists") {
+	if _, err := Save(t.Context(), e.Socket, file, nil); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a file that exists: %v", err)
 	}
 	if text, err := os.ReadFile(file); string(text) != "a user's" {
 		t.Errorf("the file now says %q, %v", text, err)
 	}
-	if err := callAt(t.Context(), "dns:///"+address, copyDatabase, copyRequest{File: file + "2"}, &struct{}{}); err == nil || !strings.Contains(err.Error(), "only for the socket") {
-		t.Errorf("from the network: %v", err)
+}
+
+// TestContentsAt: a revision that etcd has forgotten is named.
+func TestContentsAt(t *testing.T) {
+	e := newEtcd(t)
+	defer mustRun(t, e)()
+	for range 5 {
+		put(t, e, "a", "1")
 	}
-	if _, err := os.Stat(file + "2"); err == nil {
-		t.Error("a client on the network had a file made")
+	c := client(t, e)
+	defer c.Close()
+	if _, err := c.Compact(t.Context(), 5, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ContentsAt(t.Context(), e.Socket, 5); err != nil || got.Objects != 1 || got.Revision != 5 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := ContentsAt(t.Context(), e.Socket, 4); err == nil || !strings.Contains(err.Error(), "revision 4 is forgotten") {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -60,8 +60,8 @@ func (l life) checkLog() error {
 		return nil
 	}
 	applied, _ := schema.ReadConsistentIndex(l.server.Server.Backend().ReadTx())
-	status, ok := raftStatus()
-	if own, leads := status.Progress[status.ID]; ok && leads && own.Match < applied {
+	status, _ := raftStatus()
+	if own, leads := status.Progress[uint64(l.server.Server.MemberID())]; leads && own.Match < applied {
 		return fmt.Errorf("etcd's log ends at entry %d, and its database has entries up to %d: the disk has changed the log", own.Match, applied)
 	}
 	return nil

@@ -2,8 +2,11 @@ package member
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -28,7 +31,8 @@ const contentsTimeout = 2 * time.Minute
 func ContentsAt(ctx context.Context, socket string, revision int64) (c Contents, err error) {
 	ctx, cancel := context.WithTimeout(ctx, contentsTimeout)
 	defer cancel()
-	if err := call(ctx, socket, copyDigest, revision, &c); err != nil {
+	read := func(r io.Reader) error { return json.NewDecoder(r).Decode(&c) }
+	if err := ask(ctx, socket, contentsPath+strconv.FormatInt(revision, 10), read); err != nil {
 		return c, fmt.Errorf("asking etcd what it holds: %w", err)
 	}
 	return c, nil
