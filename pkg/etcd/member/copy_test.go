@@ -24,7 +24,7 @@ func TestCopyEnds(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			file := filepath.Join(t.TempDir(), "copy")
-			limit, end := throttle.New(20 << 10) // it takes minutes
+			limit, end := throttle.New(100 << 10) // it takes more than ten seconds
 			defer end()
 			ended := make(chan error)
 			go func() {
@@ -48,7 +48,7 @@ func TestCopyEnds(t *testing.T) {
 			for _, err := os.Stat(file); err == nil; _, err = os.Stat(file) { // the member may notice later than the client
 				<-time.After(time.Millisecond)
 			}
-			if took := time.Since(began); took > 15*time.Second {
+			if took := time.Since(began); took > 8*time.Second {
 				t.Errorf("it took %s", took)
 			}
 		})
