@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/throttle"
 )
@@ -32,7 +33,7 @@ func (e *Etcd) handlers() map[string]http.Handler {
 func (e *Etcd) handler(send func(context.Context, life, http.ResponseWriter, *http.Request) (begun bool, err error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e.mu.Lock()
-		l := life{Etcd: e, server: e.running}
+		l, ending := life{Etcd: e, server: e.running}, e.ending
 		e.mu.Unlock()
 		if l.server == nil {
 			http.Error(w, errNotRunning.Error(), http.StatusServiceUnavailable)
@@ -40,10 +41,11 @@ func (e *Etcd) handler(send func(context.Context, life, http.ResponseWriter, *ht
 		}
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
-		go func() { // a stop waits for those who read the database
+		go func() { // the end waits for requests
 			select {
-			case <-l.server.Server.StoppingNotify():
+			case <-ending:
 				cancel(errors.New("etcd stops"))
+				_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
 			case <-ctx.Done():
 			}
 		}()
@@ -55,29 +57,16 @@ func (e *Etcd) handler(send func(context.Context, life, http.ResponseWriter, *ht
 	})
 }
 
-func sendDatabase(ctx context.Context, l life, w http.ResponseWriter, _ *http.Request) (begun bool, err error) {
+func sendDatabase(_ context.Context, l life, w http.ResponseWriter, _ *http.Request) (begun bool, err error) {
 	snapshot := l.server.Server.Backend().Snapshot()
 	defer snapshot.Close()
 	w.Header().Set("Content-Length", strconv.FormatInt(snapshot.Size()+sha256.Size, 10))
 	sum := sha256.New()
-	if _, err := snapshot.WriteTo(io.MultiWriter(endable{ctx, w}, sum)); err != nil {
+	if _, err := snapshot.WriteTo(io.MultiWriter(w, sum)); err != nil {
 		return true, err
 	}
 	_, err = w.Write(sum.Sum(nil))
 	return true, err
-}
-
-// endable is a writer that fails when ctx is done.
-type endable struct {
-	ctx context.Context
-	to  io.Writer
-}
-
-func (w endable) Write(p []byte) (int, error) {
-	if w.ctx.Err() != nil {
-		return 0, context.Cause(w.ctx)
-	}
-	return w.to.Write(p)
 }
 
 func sendContents(ctx context.Context, l life, w http.ResponseWriter, r *http.Request) (begun bool, err error) {

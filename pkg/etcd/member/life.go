@@ -30,6 +30,9 @@ type life struct {
 // run waits for the member to become ready and for its end, and closes it.
 func (l life) run(ctx context.Context, ready func()) error {
 	work, stop := context.WithCancel(ctx)
+	l.mu.Lock()
+	l.ending = work.Done()
+	l.mu.Unlock()
 	steps := make(chan error, 2)
 	go func() { // in parallel, because it may not notice that etcd has died
 		err := l.becomeReady(work)

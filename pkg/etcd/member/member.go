@@ -37,8 +37,9 @@ type Etcd struct {
 	updating      sync.Mutex   // held while this member's URL is changed
 	defragmenting atomic.Int32 // requests to do so that are under way
 	mu            sync.Mutex
-	running       *embed.Etcd // nil before the start
-	opened        *peers      // nil while the member is alone
+	running       *embed.Etcd     // nil before the start
+	ending        <-chan struct{} // closed before running is
+	opened        *peers          // nil while the member is alone
 }
 
 // PeerPort is etcd's usual port for peers.
