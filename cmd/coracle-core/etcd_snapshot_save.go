@@ -19,6 +19,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/throttle"
 	"github.com/coracle-dev/coracle/pkg/core/version"
 	etcdexport "github.com/coracle-dev/coracle/pkg/etcd/export"
+	"github.com/coracle-dev/coracle/pkg/etcd/member"
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
 )
 
@@ -207,7 +208,7 @@ func (s saving) write(ctx context.Context, keys backup.Keys) (made backup.Copy, 
 		defer end()
 	}
 	db := filepath.Join(temp, "db")
-	want, err := s.saveDatabase(ctx, db, limit)
+	want, err := member.Save(ctx, s.dirs.EtcdSocket(), db, limit)
 	if err != nil {
 		return made, keys, err
 	}

@@ -12,19 +12,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
 )
 
-// saveDatabase writes a snapshot of etcd's database, and returns what the running etcd has at its revision.
-func (s saving) saveDatabase(ctx context.Context, db string, limit *throttle.Limit) (want member.Contents, err error) {
-	d, err := member.Save(ctx, s.dirs.EtcdSocket(), db, limit)
-	if err != nil {
-		return want, err
-	}
-	return member.ContentsAt(ctx, s.dirs.EtcdSocket(), d.Revision)
-}
-
 // trialTimeout bounds the trial. A database of 8 GB, the largest that etcd recommends, takes some minutes.
 const trialTimeout = 30 * time.Minute
 
-// try makes an etcd of the backup, starts it, and compares it with what the running one had.
+// try makes an etcd of the backup, starts it, and compares it with what the running one had, want.
 func try(ctx context.Context, file string, keys backup.Keys, temp string, want member.Contents, limit *throttle.Limit) error {
 	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()

@@ -23,16 +23,16 @@ type Database struct {
 	Size     int64 // bytes
 }
 
-// Save writes a snapshot of the running member's database to a file, which must not exist, reads it again, and returns its description. After an error there is
+// Save writes a snapshot of the running member's database to a file, which must not exist, reads it again, and returns what it holds. After an error there is
 // no partial file.
-func Save(ctx context.Context, socket, file string, limit *throttle.Limit) (d Database, err error) {
+func Save(ctx context.Context, socket, file string, limit *throttle.Limit) (c Contents, err error) {
 	if err := copyDatabase(ctx, socket, file, limit); err != nil {
-		return d, fmt.Errorf("taking a snapshot of etcd: %w", err)
+		return c, fmt.Errorf("taking a snapshot of etcd: %w", err)
 	}
-	if d, err = Inspect(file); err != nil {
-		_ = os.Remove(file)
+	if c, err = contentsOf(file); err != nil {
+		return c, errors.Join(fmt.Errorf("reading the snapshot %s: %w", file, err), os.Remove(file))
 	}
-	return d, err
+	return c, nil
 }
 
 // Inspect checks a snapshot and returns its description.

@@ -2,6 +2,7 @@ package member
 
 import (
 	"crypto/rand"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -47,7 +48,7 @@ func (e *Etcd) config(fatal chan<- error) (*embed.Config, error) {
 	cfg.BackendBatchInterval, cfg.BackendBatchLimit = 5*time.Second, 1000
 	cfg.UnsafeNoFsync = e.Volatile
 	cfg.EnableGRPCGateway = false
-	cfg.UserHandlers = e.handlers()
+	cfg.UserHandlers = map[string]http.Handler{databasePath: http.HandlerFunc(e.sendDatabase)}
 	cfg.WarningApplyDuration = 500 * time.Millisecond // a start on two busy cores has dozens of 100 ms
 	// kube-apiserver has one connection for each of about 70 kinds, nearly all of them idle.
 	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{

@@ -1,9 +1,9 @@
 package member
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,83 +14,50 @@ import (
 	"strings"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+
 	"github.com/coracle-dev/coracle/pkg/core/throttle"
 )
 
-// Beside etcd's own, the socket has two paths for the process that makes backups. They do what etcd's Snapshot and HashKV do, without making writes
-// wait: each message of Snapshot takes a cleared buffer of 1 MiB (gRPC's pool has none between that and 32 KiB), and its garbage makes the
-// whole control plane collect; HashKV holds back all writes while it reads the database (hashByRev in etcd's storage/mvcc/kvstore.go).
-const (
-	databasePath = "/coracle/database"  // GET: the database and its SHA-256
-	contentsPath = "/coracle/contents/" // GET with a revision: Contents
-)
+// databasePath is a path of the HTTP server on the socket, beside etcd's own: GET answers with the database and its SHA-256. It is for the process that
+// makes backups. etcd's Snapshot does the same by gRPC, and makes writes wait: each of its messages takes a cleared buffer of 1 MiB (gRPC's pool has
+// none between that and 32 KiB), and its garbage makes the whole control plane collect.
+const databasePath = "/coracle/database"
 
-func (e *Etcd) handlers() map[string]http.Handler {
-	return map[string]http.Handler{databasePath: e.handler(sendDatabase), contentsPath: e.handler(sendContents)}
-}
-
-// handler answers requests with what send writes. Of an error the client sees the text if nothing was sent before, and else that the answer is cut off.
-func (e *Etcd) handler(send func(context.Context, life, http.ResponseWriter, *http.Request) (begun bool, err error)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		e.mu.Lock()
-		l, ending := life{Etcd: e, server: e.running}, e.ending
-		e.mu.Unlock()
-		if l.server == nil {
-			http.Error(w, errNotRunning.Error(), http.StatusServiceUnavailable)
-			return
+func (e *Etcd) sendDatabase(w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	server, ending := e.running, e.ending
+	e.mu.Unlock()
+	if server == nil {
+		http.Error(w, errNotRunning.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	go func() { // the end waits for requests
+		select {
+		case <-ending:
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
+		case <-r.Context().Done():
 		}
-		ctx, cancel := context.WithCancelCause(r.Context())
-		defer cancel(nil)
-		go func() { // the end waits for requests
-			select {
-			case <-ending:
-				cancel(errors.New("etcd stops"))
-				_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
-			case <-ctx.Done():
-			}
-		}()
-		if begun, err := send(ctx, l, w, r); begun && err != nil {
-			panic(http.ErrAbortHandler)
-		} else if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-		}
-	})
-}
-
-func sendDatabase(_ context.Context, l life, w http.ResponseWriter, _ *http.Request) (begun bool, err error) {
-	snapshot := l.server.Server.Backend().Snapshot()
+	}()
+	snapshot := server.Server.Backend().Snapshot()
 	defer snapshot.Close()
 	w.Header().Set("Content-Length", strconv.FormatInt(snapshot.Size()+sha256.Size, 10))
 	sum := sha256.New()
 	if _, err := snapshot.WriteTo(io.MultiWriter(w, sum)); err != nil {
-		return true, err
+		panic(http.ErrAbortHandler) // the client sees that the answer is cut off
 	}
-	_, err = w.Write(sum.Sum(nil))
-	return true, err
+	_, _ = w.Write(sum.Sum(nil))
 }
 
-func sendContents(ctx context.Context, l life, w http.ResponseWriter, r *http.Request) (begun bool, err error) {
-	revision, err := strconv.ParseInt(strings.TrimPrefix(r.URL.Path, contentsPath), 10, 64)
-	if err != nil {
-		return false, err
-	}
-	_, then, err := l.digests(ctx, revision)
-	if err != nil {
-		return false, err
-	}
-	if then == nil {
-		return false, fmt.Errorf("revision %d is forgotten already: try again", revision)
-	}
-	return true, json.NewEncoder(w).Encode(then.contents())
-}
-
-// ask asks the running member for a path, and has its answer read.
-func ask(ctx context.Context, socket, path string, read func(io.Reader) error) error {
+// copyDatabase writes a copy of the running member's database to a file that it makes.
+func copyDatabase(ctx context.Context, socket, file string, limit *throttle.Limit) (err error) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
 	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://etcd"+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://etcd"+databasePath, nil)
 	if err != nil {
 		return err
 	}
@@ -101,27 +68,67 @@ func ask(ctx context.Context, socket, path string, read func(io.Reader) error) e
 	defer answer.Body.Close()
 	switch answer.StatusCode {
 	case http.StatusOK:
-		return read(answer.Body)
 	case http.StatusNotFound:
 		return errors.New("the server that runs is of an older version than this program: restart it, or use the program of that version")
 	default:
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10))
 		return errors.New(strings.TrimSpace(string(text)))
 	}
-}
-
-// copyDatabase writes a copy of the running member's database to a file that it makes.
-func copyDatabase(ctx context.Context, socket, file string, limit *throttle.Limit) error {
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	err = ask(ctx, socket, databasePath, func(database io.Reader) error {
-		_, err := io.Copy(f, limit.Reader(database))
-		return err
-	})
+	_, err = io.Copy(f, limit.Reader(answer.Body))
+	if err == nil {
+		err = checkSum(f)
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		_ = os.Remove(file)
 	}
 	return err
+}
+
+// checkSum compares a file with the SHA-256 at its end.
+func checkSum(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	at, sum, want := info.Size()-sha256.Size, sha256.New(), make([]byte, sha256.Size)
+	if _, err := io.Copy(sum, io.NewSectionReader(f, 0, at)); err != nil {
+		return err
+	}
+	if _, err := f.ReadAt(want, at); err != nil {
+		return err
+	}
+	if !bytes.Equal(sum.Sum(nil), want) {
+		return fmt.Errorf("%s is not what was written: the disk or the memory has changed it", f.Name())
+	}
+	return nil
+}
+
+// contentsOf returns what a database holds at its last revision.
+func contentsOf(file string) (c Contents, err error) {
+	defer func() {
+		if p := recover(); p != nil { // bbolt panics at some kinds of damage
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true})
+	if err != nil {
+		return c, err
+	}
+	scan, latest := newScanner(), map[[2]uint64]uint32{}
+	err = db.View(func(tx *bolt.Tx) error {
+		keys := tx.Bucket(schema.Key.Name())
+		if keys == nil {
+			return errors.New("it is not etcd's")
+		}
+		return keys.ForEach(func(revision, value []byte) error {
+			c.Revision = mvcc.BytesToRev(revision).Main
+			return scan.add(revision, value, latest)
+		})
+	})
+	objects, sum := total(latest)
+	return Contents{c.Revision, int64(objects), sum}, errors.Join(err, db.Close())
 }

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/coracle-dev/coracle/pkg/core/throttle"
 )
 
@@ -68,25 +66,5 @@ func TestCopyToAnother(t *testing.T) {
 	}
 	if text, err := os.ReadFile(file); string(text) != "a user's" {
 		t.Errorf("the file now says %q, %v", text, err)
-	}
-}
-
-// TestContentsAt: a revision that etcd has forgotten is named.
-func TestContentsAt(t *testing.T) {
-	e := newEtcd(t)
-	defer mustRun(t, e)()
-	for range 5 {
-		put(t, e, "a", "1")
-	}
-	c := client(t, e)
-	defer c.Close()
-	if _, err := c.Compact(t.Context(), 5, clientv3.WithCompactPhysical()); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := ContentsAt(t.Context(), e.Socket, 5); err != nil || got.Objects != 1 || got.Revision != 5 {
-		t.Errorf("%+v, %v", got, err)
-	}
-	if got, err := ContentsAt(t.Context(), e.Socket, 4); err == nil || !strings.Contains(err.Error(), "revision 4 is forgotten") {
-		t.Errorf("%+v, %v", got, err)
 	}
 }

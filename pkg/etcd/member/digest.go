@@ -49,7 +49,7 @@ func (l life) digests(ctx context.Context, former int64) (now digest, then *dige
 	tx.RLock()
 	defer tx.RUnlock()
 	first := server.KV().FirstRev()
-	scan := scanner{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
+	scan := newScanner()
 	latest, past := map[[2]uint64]uint32{}, map[[2]uint64]uint32{}
 	last := revisionKey(0)
 	for from, width := int64(0), int64(page); from <= now.revision; {
@@ -102,6 +102,8 @@ func revisionKey(revision int64) []byte {
 
 // scanner reads keys in the order of their revisions.
 type scanner struct{ seeds [2]maphash.Seed }
+
+func newScanner() scanner { return scanner{[2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}} }
 
 // add notes the checksum of a revision of a key as that of its last one.
 func (s scanner) add(revision, value []byte, last map[[2]uint64]uint32) error {

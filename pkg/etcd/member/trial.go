@@ -2,12 +2,8 @@ package member
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/url"
-	"strconv"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -20,22 +16,6 @@ type Contents struct {
 	Revision int64  `json:"revision"`
 	Objects  int64  `json:"objects"` // the number of keys
 	Sum      uint64 `json:"sum"`     // of the checksums of their values (see digest)
-}
-
-func (d digest) contents() Contents { return Contents{d.revision, int64(d.keys), d.sum} }
-
-// contentsTimeout bounds the reading of all entries.
-const contentsTimeout = 2 * time.Minute
-
-// ContentsAt returns what the running member holds at a revision.
-func ContentsAt(ctx context.Context, socket string, revision int64) (c Contents, err error) {
-	ctx, cancel := context.WithTimeout(ctx, contentsTimeout)
-	defer cancel()
-	read := func(r io.Reader) error { return json.NewDecoder(r).Decode(&c) }
-	if err := ask(ctx, socket, contentsPath+strconv.FormatInt(revision, 10), read); err != nil {
-		return c, fmt.Errorf("asking etcd what it holds: %w", err)
-	}
-	return c, nil
 }
 
 // Try makes an etcd of a backup's file in dir, as Restore does, starts it, and returns what it holds at the revision. It listens nowhere.
@@ -84,7 +64,7 @@ func Try(ctx context.Context, file, dir string, revision int64, limit *throttle.
 	if err != nil {
 		return c, fmt.Errorf("reading it: %w", err)
 	}
-	return now.contents(), nil
+	return Contents{now.revision, int64(now.keys), now.sum}, nil
 }
 
 const trialName = "trial"
