@@ -4,19 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	"k8s.io/apiserver/pkg/storage/value"
 )
 
 // page is how many Secrets are read at a time; each can have a megabyte.
 const page = 50
 
-// writers is how many Secrets are written at the same time. etcd syncs their writes together.
-const writers = 8
+// writesPerSecond is how many Secrets are encrypted anew, one after the other: other requests are to be hardly slower meanwhile.
+const writesPerSecond = 250
 
 // each calls do for a page of Secrets at a time.
 func (s Store) each(ctx context.Context, do func(*clientv3.GetResponse) error) error {
@@ -56,28 +55,22 @@ func (s Store) rewrite(ctx context.Context, k Keys, tell func(done int)) (change
 	if err != nil {
 		return 0, err
 	}
-	done, count := 0, atomic.Int64{}
+	done, limit := 0, rate.NewLimiter(writesPerSecond, 1)
 	err = s.each(ctx, func(got *clientv3.GetResponse) error {
-		g, ctx := errgroup.WithContext(ctx)
-		g.SetLimit(writers)
 		for _, kv := range got.Kvs {
-			g.Go(func() error {
-				if err := s.rewriteOne(ctx, t, kv, &count); err != nil {
-					return fmt.Errorf("encrypting %s anew: %w", kv.Key, err)
-				}
-				return nil
-			})
+			if err := s.rewriteOne(ctx, t, kv, limit, &changed); err != nil {
+				return fmt.Errorf("encrypting %s anew: %w", kv.Key, err)
+			}
 		}
-		err := g.Wait()
 		done += len(got.Kvs)
 		tell(done)
-		return err
+		return nil
 	})
-	return count.Load(), err
+	return changed, err
 }
 
 // rewriteOne encrypts a Secret, again if somebody writes it at the same time: a server that has been slow may have used the former key.
-func (s Store) rewriteOne(ctx context.Context, t value.Transformer, kv *mvccpb.KeyValue, count *atomic.Int64) error {
+func (s Store) rewriteOne(ctx context.Context, t value.Transformer, kv *mvccpb.KeyValue, limit *rate.Limiter, changed *int64) error {
 	key := string(kv.Key)
 	about := value.DefaultContext(key)
 	for {
@@ -89,12 +82,15 @@ func (s Store) rewriteOne(ctx context.Context, t value.Transformer, kv *mvccpb.K
 		if err != nil {
 			return err
 		}
+		if err := limit.Wait(ctx); err != nil {
+			return err
+		}
 		done, present, err := s.putIf(ctx, key, string(next), kv.ModRevision, clientv3.WithLease(clientv3.LeaseID(kv.Lease)))
 		if err != nil {
 			return err
 		}
 		if done {
-			count.Add(1)
+			*changed++
 			return nil
 		}
 		if present == nil { // it was deleted
