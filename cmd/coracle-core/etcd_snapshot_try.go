@@ -15,7 +15,7 @@ import (
 // trialTimeout bounds the trial. A database of 8 GB, the largest that etcd recommends, takes some minutes.
 const trialTimeout = 30 * time.Minute
 
-// try makes an etcd of the backup, starts it, and compares it with what the running one had, want.
+// try makes an etcd of the backup, starts it, and compares it with want, what the running one had.
 func try(ctx context.Context, file string, keys backup.Keys, temp string, want member.Contents, limit *throttle.Limit) error {
 	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
