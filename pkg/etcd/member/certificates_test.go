@@ -13,9 +13,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
 // signer is a certificate authority.
@@ -124,23 +127,30 @@ func TestFormerAuthority(t *testing.T) {
 		_, err := conn.Read(make([]byte, 1))
 		return !errors.Is(err, os.ErrDeadlineExceeded)
 	}
-	before := connect(certificate(t, "127.0.0.1"))
+	// etcd's listener ends a connection on which nobody speaks after five seconds.
+	const soon, later = time.Second / 2, 3 * time.Second
 	former := authority()
 	next := newSigner(&former)
-	renewed := next.certificate(t, "127.0.0.1")
-	if closed(connect(renewed), time.Second/2) {
-		t.Error("a certificate of the new authority, for which the former one vouches, was refused while the former one is used")
+	renewed, old := next.certificate(t, "127.0.0.1"), certificate(t, "127.0.0.1")
+	both := slices.Concat(encode("CERTIFICATE", next.Raw), encode("CERTIFICATE", former.Raw))
+	before := connect(old)
+	if err := atomicfile.Write(e.TLS.CA, both, 0o600); err != nil {
+		t.Fatal(err)
 	}
+	if closed(before, later) || closed(connect(old), soon) || closed(connect(renewed), soon) {
+		t.Error("a certificate of one of two authorities was refused")
+	}
+	before = connect(old)
 	if err := os.Rename(renewed.CA, e.TLS.CA); err != nil {
 		t.Fatal(err)
 	}
-	if !closed(before, 10*time.Second) {
+	if !closed(before, later) {
 		t.Error("a connection with a certificate of the former authority stays open")
 	}
-	if !closed(connect(certificate(t, "127.0.0.1")), 10*time.Second) {
+	if !closed(connect(old), later) {
 		t.Error("a certificate of the former authority was taken")
 	}
-	if closed(connect(renewed), time.Second/2) {
+	if closed(connect(renewed), soon) {
 		t.Error("a certificate of the new authority was refused")
 	}
 }
