@@ -51,9 +51,9 @@ func (h *Host) Figures() growth.Figures {
 		"namespaces": h.lines("lsns", "-n", "-o", "NS"),
 		"processes":  h.lines("sh", "-c", `printf '%s\n' /proc/[0-9]*`),
 		"shims":      h.lines("sh", "-c", "pgrep -x containerd-shim || true"),
-		"cgroups":    h.lines("find", "/sys/fs/cgroup", "-ignore_readdir_race", "-type", "d"),
+		"cgroups":    h.lines("sh", "-c", "find /sys/fs/cgroup -type d 2>/dev/null || true"), // some go while it looks
 		"rules":      h.lines("/var/lib/coracle/bin/nft", "list", "ruleset"),
-		"leases":     h.lines("sh", "-c", "find /var/lib/coracle/node/cni -ignore_readdir_race -type f -name '*[.:]*'"),
+		"leases":     h.lines("sh", "-c", "find /var/lib/coracle/node/cni -type f -name '*[.:]*' || true"),
 	}
 	f.Add(h.files("data", "/var/lib/coracle"))
 	f.Add(h.files("the kubelet", "/var/lib/kubelet"))
