@@ -91,8 +91,8 @@ const memoryLimit = 64 << 20
 // lowestPriority is the nice value of a process that others come before.
 const lowestPriority = 19
 
-// Such a process copies so many bytes a second; more if a database would take longer than a minute each time: etcd forgets revisions every five minutes. It is
-// copied five times until the backup has been tried.
+// Such a process copies so many bytes a second; more if a database would take longer than a minute each time: while etcd's is read, it grows,
+// and cannot be defragmented. It is copied five times until the backup has been tried.
 const (
 	scheduledRate = 40 << 20
 	slowestCopy   = 60 // seconds

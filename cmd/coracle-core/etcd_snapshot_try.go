@@ -23,13 +23,13 @@ func try(ctx context.Context, file string, keys backup.Keys, temp string, want m
 	if err := backup.ExtractDatabase(file, keys, entries, limit); err != nil {
 		return err
 	}
-	got, err := member.Try(ctx, entries, filepath.Join(temp, "db.etcd"), want.Revision, limit)
+	got, err := member.Try(ctx, entries, filepath.Join(temp, "db.etcd"), limit)
 	if err != nil {
 		return err
 	}
 	if got != want {
-		return fmt.Errorf("an etcd that was made of it has %d objects with the checksum %016x at revision %d, and the running one %d with %016x",
-			got.Objects, got.Sum, want.Revision, want.Objects, want.Sum)
+		return fmt.Errorf("an etcd that was made of it has %d objects with the checksum %016x at revision %d, and the running one had %d with %016x at revision %d",
+			got.Objects, got.Sum, got.Revision, want.Objects, want.Sum, want.Revision)
 	}
 	return nil
 }

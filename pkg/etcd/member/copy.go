@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,10 @@ import (
 const databasePath = "/coracle/database"
 
 func (e *Etcd) sendDatabase(w http.ResponseWriter, r *http.Request) {
+	if at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); !ok || at.Network() != "unix" { // but one of --etcd-arg listen-client-urls
+		http.NotFound(w, r)
+		return
+	}
 	e.mu.Lock()
 	server, ending := e.running, e.ending
 	e.mu.Unlock()
@@ -34,12 +39,16 @@ func (e *Etcd) sendDatabase(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, errNotRunning.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	go func() { // the end waits for requests
+	e.copying.RLock()
+	defer e.copying.RUnlock()
+	go func() { // the end waits for requests, and for those who read the database
 		select {
 		case <-ending:
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
+		case <-server.Server.StoppingNotify():
 		case <-r.Context().Done():
+			return
 		}
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
 	}()
 	snapshot := server.Server.Backend().Snapshot()
 	defer snapshot.Close()
@@ -79,6 +88,9 @@ func copyDatabase(ctx context.Context, socket, file string, limit *throttle.Limi
 		return err
 	}
 	_, err = io.Copy(f, limit.Reader(answer.Body))
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("etcd has stopped meanwhile: try again")
+	}
 	if err == nil {
 		err = checkSum(f)
 	}
@@ -109,6 +121,7 @@ func checkSum(f *os.File) error {
 
 // contentsOf returns what a database holds at its last revision.
 func contentsOf(file string) (c Contents, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the file is mapped
 	defer func() {
 		if p := recover(); p != nil { // bbolt panics at some kinds of damage
 			err = fmt.Errorf("%v", p)

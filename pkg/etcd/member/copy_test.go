@@ -3,6 +3,8 @@ package member
 import (
 	"context"
 	"errors"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,5 +68,28 @@ func TestCopyToAnother(t *testing.T) {
 	}
 	if text, err := os.ReadFile(file); string(text) != "a user's" {
 		t.Errorf("the file now says %q, %v", text, err)
+	}
+}
+
+// TestNoCopyByNetwork: a browser, which can read what a port of this machine answers, gets no database.
+func TestNoCopyByNetwork(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := "http://" + free.Addr().String()
+	free.Close()
+	e := newEtcd(t)
+	e.Args = []string{"listen-client-urls=" + address}
+	defer mustRun(t, e)()
+	for path, want := range map[string]int{"/version": http.StatusOK, databasePath: http.StatusNotFound} {
+		answer, err := http.Get(address + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("%s: %s", path, answer.Status)
+		}
 	}
 }

@@ -144,7 +144,7 @@ func (i inside) trusts(peer *tls.Conn) bool {
 	return err == nil
 }
 
-// closeFormer closes the connections of peers whenever the authority has changed and is not theirs, until ctx is done. Peers connect again.
+// closeFormer closes the connections of peers whenever the authority has changed, if it is not theirs or their certificate has expired, until ctx is done. Peers connect again.
 func (i inside) closeFormer(ctx context.Context) {
 	changes := filewatch.Changes(ctx, func() string { return filewatch.State(i.ca) })
 	for {

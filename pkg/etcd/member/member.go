@@ -36,9 +36,10 @@ type Etcd struct {
 
 	updating      sync.Mutex   // held while this member's URL is changed
 	defragmenting atomic.Int32 // requests to do so that are under way
+	copying       sync.RWMutex // a reader copies the database, a writer defragments it
 	mu            sync.Mutex
 	running       *embed.Etcd     // nil before the start
-	ending        <-chan struct{} // closed before running is
+	ending        <-chan struct{} // closed before etcd is stopped
 	opened        *peers          // nil while the member is alone
 }
 
@@ -119,6 +120,9 @@ func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 	}
 	if err := e.reread(); err != nil {
 		return err
+	}
+	if err := e.checkFound(); err != nil {
+		return e.explain(err)
 	}
 	sealed, err := e.checkDatabase()
 	if err != nil {

@@ -128,13 +128,15 @@ func TestRestart(t *testing.T) {
 // TestDamage breaks each kind of file and wants a sentence, not a panic or the end of the process.
 func TestDamage(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, dir string){
-		"database garbled":   func(t *testing.T, dir string) { garble(t, filepath.Join(dir, "member/snap/db"), 0, 64<<10) },
-		"database cut":       func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "member/snap/db"), 3000) },
-		"database empty":     func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "member/snap/db"), 0) },
-		"database lost":      func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "member/snap/db")) },
-		"log garbled":        func(t *testing.T, dir string) { garble(t, wal(t, dir), 8, 4<<10) },
-		"length too large":   func(t *testing.T, dir string) { changeLength(t, wal(t, dir), func(l int64) int64 { return l | 1<<48 }) },
-		"length zero":        func(t *testing.T, dir string) { changeLength(t, wal(t, dir), func(int64) int64 { return 0 }) },
+		"database garbled": func(t *testing.T, dir string) { garble(t, filepath.Join(dir, "member/snap/db"), 0, 64<<10) },
+		"database cut":     func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "member/snap/db"), 3000) },
+		"database empty":   func(t *testing.T, dir string) { truncate(t, filepath.Join(dir, "member/snap/db"), 0) },
+		"database lost":    func(t *testing.T, dir string) { remove(t, filepath.Join(dir, "member/snap/db")) },
+		"log garbled":      func(t *testing.T, dir string) { garble(t, wal(t, dir), 8, 4<<10) },
+		"length too large": func(t *testing.T, dir string) {
+			changeLength(t, wal(t, dir), 100, func(l int64) int64 { return l | 1<<48 })
+		},
+		"length zero":        func(t *testing.T, dir string) { changeLength(t, wal(t, dir), 100, func(int64) int64 { return 0 }) },
 		"log empty":          func(t *testing.T, dir string) { truncate(t, wal(t, dir), 0) },
 		"directory readable": func(t *testing.T, dir string) { remove(t, dir); write(t, dir) },
 	} {
@@ -202,9 +204,9 @@ func garble(t *testing.T, file string, from, to int64) {
 	}
 }
 
-// changeLength changes the length of a record in the middle of a log. Each record has its length before it, and in the highest byte of that how
+// changeLength changes the length of one of a log's records. Each record has its length before it, and in the highest byte of that how
 // many bytes follow it up to a multiple of eight (etcd's storage/wal/encoder.go).
-func changeLength(t *testing.T, file string, change func(int64) int64) {
+func changeLength(t *testing.T, file string, record int, change func(int64) int64) {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -212,7 +214,7 @@ func changeLength(t *testing.T, file string, change func(int64) int64) {
 	}
 	for at, n := int64(0), 0; at < int64(len(data)); n++ {
 		length := int64(binary.LittleEndian.Uint64(data[at:]))
-		if n == 100 {
+		if n == record {
 			binary.LittleEndian.PutUint64(data[at:], uint64(change(length)))
 			if err := os.WriteFile(file, data, 0o600); err != nil {
 				t.Fatal(err)

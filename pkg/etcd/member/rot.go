@@ -25,9 +25,10 @@ import (
 //
 // Both files are below member, so that they come and go with the data.
 
-func (e *Etcd) database() string { return filepath.Join(e.Dir, "member", "snap", "db") }
-func (e *Etcd) seal() string     { return filepath.Join(e.Dir, "member", "database.sum") }
-func (e *Etcd) note() string     { return filepath.Join(e.Dir, "member", "keys.sum") }
+func (e *Etcd) database() string   { return filepath.Join(e.Dir, "member", "snap", "db") }
+func (e *Etcd) seal() string       { return filepath.Join(e.Dir, "member", "database.sum") }
+func (e *Etcd) logChanged() string { return filepath.Join(e.Dir, "member", "log.changed") }
+func (e *Etcd) note() string       { return filepath.Join(e.Dir, "member", "keys.sum") }
 
 // checkDatabase compares the database with its seal, before etcd opens it, and reports whether it had one.
 func (e *Etcd) checkDatabase() (sealed bool, err error) {
@@ -51,20 +52,33 @@ func (e *Etcd) sealDatabase() {
 	}
 }
 
-// checkLog compares the end of the log with the database. A record whose length is 0 or more than the file has is to etcd the incomplete end
-// that a power loss left: it drops the record and all behind it (wal.Repair). What the log then lacks but the database has was complete, so that
-// the disk has changed it. An only member would give its next entries the numbers of those, apply none of them and wait for ever; one with peers
-// stops by itself (raft: "tocommit is out of range").
+// checkLog compares the end of the log with the database, once this member leads: then it has all that was ever applied. A record whose length is 0 or more
+// than the file has is to etcd the incomplete end that a power loss left: it drops the record and all behind it (wal.Repair). What the log then lacks but
+// the database has was complete, so that the disk has changed it. The next entries would get the numbers of those, and none of them would be applied.
+// They are written before this is found, so that the log is long enough after some starts: a file keeps the finding.
 func (l life) checkLog() error {
-	if !l.alone() {
-		return nil
-	}
 	applied, _ := schema.ReadConsistentIndex(l.server.Server.Backend().ReadTx())
 	status, _ := raftStatus()
-	if own, leads := status.Progress[uint64(l.server.Server.MemberID())]; leads && own.Match < applied {
-		return fmt.Errorf("etcd's log ends at entry %d, and its database has entries up to %d: the disk has changed the log", own.Match, applied)
+	if own, leads := status.Progress[status.ID]; leads && status.ID == uint64(l.server.Server.MemberID()) && own.Match < applied {
+		text := fmt.Sprintf("etcd's log ends at entry %d, and its database has entries up to %d: the disk has changed the log", own.Match, applied)
+		if err := atomicfile.Write(l.logChanged(), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("%s; noting it: %w", text, err)
+		}
+		return l.checkFound()
 	}
 	return nil
+}
+
+// checkFound fails if checkLog has found a change, at an earlier start too.
+func (e *Etcd) checkFound() error {
+	text, err := os.ReadFile(e.logChanged())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s; it is used nevertheless without the file %s", text, e.logChanged())
 }
 
 // readNote returns the revision of the note, 0 if there is none, and what it says.

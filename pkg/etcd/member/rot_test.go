@@ -94,6 +94,48 @@ func TestChangedValue(t *testing.T) {
 	}
 }
 
+// TestChangedLog: a log of which the disk has changed the end stays refused, although each start makes it longer.
+func TestChangedLog(t *testing.T) {
+	e := newEtcd(t)
+	stop := mustRun(t, e)
+	for i := range 100 {
+		put(t, e, fmt.Sprint("key", i), "value")
+	}
+	stop()
+	changeLength(t, wal(t, e.Dir), 196, func(length int64) int64 { return length | 1<<48 })
+	for start := range 6 {
+		data := filepath.Join(t.TempDir(), "copy") // what is found after the start leaves etcd as it is, for the end of the process
+		err, stop := run(t, e)
+		if err == nil {
+			stop()
+			t.Fatalf("start %d: it starts with a changed log", start)
+		}
+		if !strings.Contains(err.Error(), "the disk has changed the log; it is used nevertheless without the file "+e.logChanged()) {
+			t.Errorf("it does not say what is wrong and where: %v", err)
+		}
+		if err := errors.Join(os.CopyFS(data, os.DirFS(e.Dir)), os.Chmod(data, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		e.Dir, e.Socket = data, e.Socket+"-"
+	}
+}
+
+// TestDefragmentDuringCopy: a defragmentation would wait for the copy, and have all reads and writes wait.
+func TestDefragmentDuringCopy(t *testing.T) {
+	e := newEtcd(t)
+	defer mustRun(t, e)()
+	c := client(t, e)
+	defer c.Close()
+	e.copying.RLock()
+	if _, err := c.Defragment(t.Context(), c.Endpoints()[0]); err == nil || !strings.Contains(err.Error(), "a backup copies the database") {
+		t.Errorf("during a copy: %v", err)
+	}
+	e.copying.RUnlock()
+	if _, err := c.Defragment(t.Context(), c.Endpoints()[0]); err != nil {
+		t.Errorf("after a copy: %v", err)
+	}
+}
+
 // TestNoteAfterReads: a note has all keys also if there was no write between etcd's last read and the note, so that etcd still has a copy of its
 // buffer of writes, and if there are more keys than are read at a time.
 func TestNoteAfterReads(t *testing.T) {
