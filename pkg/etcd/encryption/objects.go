@@ -58,8 +58,12 @@ func (s Store) rewrite(ctx context.Context, k Keys, tell func(done int)) (change
 	done, limit := 0, rate.NewLimiter(writesPerSecond, 1)
 	err = s.each(ctx, func(got *clientv3.GetResponse) error {
 		for _, kv := range got.Kvs {
-			if err := s.rewriteOne(ctx, t, kv, limit, &changed); err != nil {
+			written, err := s.rewriteOne(ctx, t, kv, limit)
+			if err != nil {
 				return fmt.Errorf("encrypting %s anew: %w", kv.Key, err)
+			}
+			if written {
+				changed++
 			}
 		}
 		done += len(got.Kvs)
@@ -69,32 +73,26 @@ func (s Store) rewrite(ctx context.Context, k Keys, tell func(done int)) (change
 	return changed, err
 }
 
-// rewriteOne encrypts a Secret, again if somebody writes it at the same time: a server that has been slow may have used the former key.
-func (s Store) rewriteOne(ctx context.Context, t value.Transformer, kv *mvccpb.KeyValue, limit *rate.Limiter, changed *int64) error {
+// rewriteOne encrypts a Secret, and reports whether it had to be. It does so again if somebody writes it at the same time: a server that has been slow may have
+// used the former key.
+func (s Store) rewriteOne(ctx context.Context, t value.Transformer, kv *mvccpb.KeyValue, limit *rate.Limiter) (written bool, err error) {
 	key := string(kv.Key)
 	about := value.DefaultContext(key)
 	for {
 		plain, stale, err := t.TransformFromStorage(ctx, kv.Value, about)
 		if err != nil || !stale {
-			return err
+			return false, err
 		}
 		next, err := t.TransformToStorage(ctx, plain, about)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if err := limit.Wait(ctx); err != nil {
-			return err
+			return false, err
 		}
 		done, present, err := s.putIf(ctx, key, string(next), kv.ModRevision, clientv3.WithLease(clientv3.LeaseID(kv.Lease)))
-		if err != nil {
-			return err
-		}
-		if done {
-			*changed++
-			return nil
-		}
-		if present == nil { // it was deleted
-			return nil
+		if err != nil || done || present == nil { // it was deleted
+			return done, err
 		}
 		kv = present
 	}

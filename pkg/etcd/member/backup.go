@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 
 	"github.com/sirupsen/logrus"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
@@ -16,37 +17,42 @@ import (
 	"github.com/coracle-dev/coracle/pkg/etcd/export"
 )
 
-// Database describes a snapshot of etcd's database.
-type Database struct {
-	Revision int64
-	Keys     int
-	Size     int64 // bytes
-}
-
 // Save writes a snapshot of the running member's database to a file, which must not exist, reads it again, and returns what it holds. After an error there is
 // no partial file.
 func Save(ctx context.Context, socket, file string, limit *throttle.Limit) (c Contents, err error) {
 	if err := copyDatabase(ctx, socket, file, limit); err != nil {
 		return c, fmt.Errorf("taking a snapshot of etcd: %w", err)
 	}
-	if c, err = contentsOf(file); err != nil {
-		return c, errors.Join(fmt.Errorf("reading the snapshot %s: %w", file, err), os.Remove(file))
+	err = check(file)
+	if err == nil {
+		c, err = contentsOf(file)
 	}
-	return c, nil
+	if err != nil {
+		_ = os.Remove(file)
+	}
+	return c, err
 }
 
-// Inspect checks a snapshot and returns its description.
-func Inspect(file string) (d Database, err error) {
+// check reads all of a snapshot and looks at its structure.
+func check(file string) error {
+	return reading(file, func() error {
+		_, err := snapshot.NewV3(zap.NewNop()).Status(file)
+		return err
+	})
+}
+
+// reading has a snapshot read, and names it in an error. A damaged one, which is mapped, makes bbolt panic, and a disk that fails the process.
+func reading(file string, read func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		if p := recover(); p != nil { // bbolt panics at some kinds of damage
+		if p := recover(); p != nil {
 			err = fmt.Errorf("reading the snapshot %s: %v", file, p)
 		}
 	}()
-	status, err := snapshot.NewV3(zap.NewNop()).Status(file)
-	if err != nil {
-		return d, fmt.Errorf("reading the snapshot %s: %w", file, err)
+	if err := read(); err != nil {
+		return fmt.Errorf("reading the snapshot %s: %w", file, err)
 	}
-	return Database{Revision: status.Revision, Keys: status.TotalKey, Size: status.TotalSize}, nil
+	return nil
 }
 
 // revisionBump is added to the revision at a restore. Clients may have seen higher revisions than the snapshot's, and must not mistake new
@@ -71,7 +77,7 @@ func restore(file, dir, name string, bump uint64, limit *throttle.Limit) (err er
 		defer func() { err = errors.Join(err, os.Remove(db)) }()
 		file = db
 	}
-	if _, err := Inspect(file); err != nil {
+	if err := check(file); err != nil {
 		return err
 	}
 	const url = "https://127.0.0.1:2380" // of every member that is alone

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -121,27 +120,23 @@ func checkSum(f *os.File) error {
 
 // contentsOf returns what a database holds at its last revision.
 func contentsOf(file string) (c Contents, err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the file is mapped
-	defer func() {
-		if p := recover(); p != nil { // bbolt panics at some kinds of damage
-			err = fmt.Errorf("%v", p)
-		}
-	}()
-	db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true})
-	if err != nil {
-		return c, err
-	}
 	scan, latest := newScanner(), map[[2]uint64]uint32{}
-	err = db.View(func(tx *bolt.Tx) error {
-		keys := tx.Bucket(schema.Key.Name())
-		if keys == nil {
-			return errors.New("it is not etcd's")
+	err = reading(file, func() error {
+		db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true})
+		if err != nil {
+			return err
 		}
-		return keys.ForEach(func(revision, value []byte) error {
-			c.Revision = mvcc.BytesToRev(revision).Main
-			return scan.add(revision, value, latest)
-		})
+		return errors.Join(db.View(func(tx *bolt.Tx) error {
+			keys := tx.Bucket(schema.Key.Name())
+			if keys == nil {
+				return errors.New("it is not etcd's")
+			}
+			return keys.ForEach(func(revision, value []byte) error {
+				c.Revision = mvcc.BytesToRev(revision).Main
+				return scan.add(revision, value, latest)
+			})
+		}), db.Close())
 	})
 	objects, sum := total(latest)
-	return Contents{c.Revision, int64(objects), sum}, errors.Join(err, db.Close())
+	return Contents{c.Revision, int64(objects), sum}, err
 }
