@@ -119,13 +119,17 @@ func TestSettings(t *testing.T) {
 	write("/root/audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
 	write("/root/encryption.yaml", `apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration
-resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: one, secret: `+strings.Repeat("c2VjcmV0", 5)+`c2U=}]}}, {identity: {}}]}]
+resources: [{resources: [secrets], providers: [{kms: {apiVersion: v2, name: vault, endpoint: 'unix://`+kmsSocket+`', timeout: 3s}}, {identity: {}}]}]
 `)
+	plugin := newKMSPlugin(t)
+	plugin.start(t, h)
+	defer func() { plugin.stop() }()
 	write("/root/scheduler.yaml", "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: [{schedulerName: default-scheduler}, {schedulerName: second}]\n")
-	h.Start("--https-listen-port=7443", "--write-kubeconfig-mode=0640", "--audit-policy-file=/root/audit.yaml",
+	args := []string{"--https-listen-port=7443", "--write-kubeconfig-mode=0640", "--audit-policy-file=/root/audit.yaml",
 		"--encryption-provider-config=/root/encryption.yaml", "--kube-scheduler-config=/root/scheduler.yaml",
 		"--kube-apiserver-arg=max-requests-inflight=123", "--kubelet-arg=pods-per-core=21", "--log-format=json",
-		"--enable-admission-plugins=AlwaysPullImages", "--pod-security=baseline", "--node-external-ip=192.0.2.7", "--service-node-port-range=31000-31100")
+		"--enable-admission-plugins=AlwaysPullImages", "--pod-security=baseline", "--node-external-ip=192.0.2.7", "--service-node-port-range=31000-31100"}
+	server := h.Start(args...)
 	waitReady(t, h)
 
 	node := h.Kubectl("get", "node", "boat", "-o", "json")
@@ -143,10 +147,7 @@ resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: one, s
 	if mode := h.Run("stat", "-c", "%a", "/etc/coracle/kubeconfig.yaml"); mode != "640\n" {
 		t.Errorf("the kubeconfig's mode is %s", mode)
 	}
-	h.Kubectl("create", "secret", "generic", "hidden", "--from-literal=word=plaintext-swordfish")
-	if out, err := h.Try("grep", "-rlaF", "plaintext-swordfish", "/var/lib/coracle/server/etcd"); err == nil {
-		t.Errorf("a secret is readable in %s", out)
-	}
+	testKMS(t, h, server, plugin, args)
 	if audit := h.Run("sh", "-c", "cat $(find /var/lib/coracle /var/log -name '*audit*.log')"); !strings.Contains(audit, "hidden") {
 		t.Error("the audit log does not know the secret")
 	}

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -99,7 +100,21 @@ func startsIn1970(x *timed) {
 	}
 	x.boot(booted...)
 	pause(x.random, 20*time.Second)
+	for _, h := range booted {
+		x.await("doctor names the clock of "+h.Name, func() error {
+			return prints(h, "1970-01-01, which is before the first release", "doctor", "--only", "clock")
+		})
+	}
 	timeArrives(x)
+}
+
+// prints returns an error unless a command prints a text. Its exit code does not matter.
+func prints(h *hosts.Host, text string, command ...string) error {
+	out, err := h.TryCoracle(command...)
+	if !strings.Contains(out, text) {
+		return fmt.Errorf("coracle %s lacks %q: %s %v", strings.Join(command, " "), text, out, err)
+	}
+	return nil
 }
 
 // timeArrives sets all clocks right.
@@ -118,7 +133,13 @@ func monthsOff(x *timed) {
 		x.kill(h)
 		x.clocks[h.Name].Jump(13 * 30 * day)
 	}
-	x.boot(x.Hosts()...)
+	x.boot(x.Agents...)
+	for _, h := range x.Agents {
+		x.await("status and doctor name what "+h.Name+" waits for", func() error {
+			return errors.Join(prints(h, "this node's certificate has expired", "status"), prints(h, "restart coracle, which renews it at a server", "doctor", "--only", "certificates"))
+		})
+	}
+	x.boot(x.Servers...)
 }
 
 // drift lets the clocks of all machines go apart, by up to two minutes and while clients work, and sets them right.

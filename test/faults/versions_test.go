@@ -29,10 +29,14 @@ func TestVersions(t *testing.T) {
 	}
 	slots.Take(t)
 	site := machines.Open(t)
-	class := verdicts.Class{Name: "versions", Kinds: []string{"rolling-upgrade", "downgrade-refused"}, Short: 1, Long: 1}
+	class := verdicts.Class{Name: "versions", Kinds: []string{"rolling-upgrade", "downgrade-refused", "backup-of-older"}, Short: 1, Long: 1}
 	class.Each(t, func(t *testing.T, kind string, seed uint64, row *verdicts.Row) {
-		if kind == "rolling-upgrade" {
+		switch kind {
+		case "rolling-upgrade":
 			roll(t, site, row)
+			return
+		case "backup-of-older":
+			restoreOlder(t, site, row)
 			return
 		}
 		s := stage.InstallFile(t, site, stage.Newer, "newer", "server")
@@ -40,6 +44,45 @@ func TestVersions(t *testing.T) {
 		s.RefusesOlder(t, released)
 		row.Seconds, row.Seen = time.Since(began).Seconds(), "nothing changed"
 	})
+}
+
+// restoreOlder restores a backup that the release before has made, on an empty machine.
+func restoreOlder(t *testing.T, site *machines.Site, row *verdicts.Row) {
+	older := stage.InstallFile(t, site, released, "older", "server")
+	older.Kubectl("create", "secret", "generic", "treasure", "--from-literal=word=plaintext-swordfish")
+	backup := older.Sh(`coracle etcd snapshot save /root/backup >&2; base64 /root/backup`)
+	older.Run("systemctl", "stop", "coracle")
+	s := stage.Server{Machine: site.Boot(t, "empty", machines.Options{})}
+	s.Write("/root/backup.base64", backup)
+	began := time.Now()
+	s.Sh(`base64 -d /root/backup.base64 >/root/backup
+		` + machines.Bin + ` etcd snapshot restore /root/backup
+		` + machines.Bin + ` install -- server >&2`)
+	row.Seconds = time.Since(began).Seconds()
+	if word := s.Kubectl("get", "secret", "treasure", "-o", "jsonpath={.data.word}"); word != "cGxhaW50ZXh0LXN3b3JkZmlzaA==" {
+		t.Errorf("the Secret is %q", word)
+	}
+	staysPlain(t, s)
+}
+
+// staysPlain fails the test unless a cluster of the release before keeps its Secrets as they are until somebody enables their encryption.
+func staysPlain(t *testing.T, s stage.Server) {
+	t.Helper()
+	stored := func(name, word string) string {
+		s.Kubectl("create", "secret", "generic", name, "--from-literal=word="+word)
+		found, _ := s.Try("grep", "-rlaF", word, "/var/lib/coracle/server/etcd/member")
+		return found
+	}
+	if status := s.Run("coracle", "secrets-encrypt", "status"); !strings.Contains(status, "Encryption Status: Disabled") || stored("plain", "plain-herring") == "" {
+		t.Errorf("Secrets are encrypted, and nobody has asked for it:\n%s", status)
+	}
+	t.Log(s.Run("coracle", "secrets-encrypt", "enable"))
+	if status := s.Run("coracle", "secrets-encrypt", "status"); !strings.Contains(status, "Encryption Status: Enabled") {
+		t.Error(status)
+	}
+	if found := stored("sealed", "sealed-herring"); found != "" {
+		t.Errorf("a new Secret is readable in %s", found)
+	}
 }
 
 // fleet is a cluster of machines with installed coracles.
@@ -93,6 +136,7 @@ END
 	}
 	row.Acknowledged, row.Lost, row.Gap = v.acknowledged, len(v.lost), v.gap.Seconds()
 	f.first.Kept(t)
+	staysPlain(t, f.first)
 	if members := f.first.Run("coracle", "etcd", "members"); strings.Count(members, "yes") != len(f.servers) {
 		t.Errorf("members:\n%s", members)
 	}

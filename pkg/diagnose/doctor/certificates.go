@@ -40,9 +40,9 @@ func (d *Doctor) certificates(context.Context) []check.Verdict {
 func renews(e pki.Expiry, role config.Role) string {
 	switch {
 	case e.RenewAt.IsZero():
-		return "coracle does not replace an authority: see docs/security.md"
+		return "check the clock; if it is right, run on a server: coracle certificate rotate-ca; see docs/certificates.md"
 	case role == config.Agent:
-		return "join again: coracle agent --server URL --token-file FILE; see docs/security.md"
+		return "restart coracle, which renews it at a server: systemctl restart coracle; if its log says that the cluster does not know the machine, join again with a token"
 	}
 	return "restart coracle, which makes a new one: systemctl restart coracle"
 }

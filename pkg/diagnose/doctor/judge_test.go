@@ -96,10 +96,10 @@ func TestCertificates(t *testing.T) {
 	}{
 		{"fine", pki.Expiry{NotAfter: now.Add(200 * day), RenewAt: now.Add(80 * day)}, config.Server, check.OK, ""},
 		{"expired", pki.Expiry{Name: "apiserver", NotAfter: ago(day), RenewAt: ago(100 * day)}, config.Server, check.Fail, "restart coracle"},
-		{"expired on an agent", pki.Expiry{Name: "node", NotAfter: ago(day), RenewAt: ago(100 * day)}, config.Agent, check.Fail, "join again"},
+		{"expired on an agent", pki.Expiry{Name: "node", NotAfter: ago(day), RenewAt: ago(100 * day)}, config.Agent, check.Fail, "restart coracle, which renews it at a server"},
 		{"was not renewed", pki.Expiry{NotAfter: now.Add(day), RenewAt: ago(100 * day)}, config.Server, check.Warn, "should have been renewed"},
 		{"authority", pki.Expiry{NotAfter: now.Add(1000 * day)}, config.Server, check.OK, ""},
-		{"authority ends", pki.Expiry{Name: "ca", NotAfter: now.Add(10 * day)}, config.Server, check.Warn, "authority ca expires"},
+		{"authority ends", pki.Expiry{Name: "ca", NotAfter: now.Add(10 * day)}, config.Server, check.Warn, "authority ca expires on 2026-11-11; check the clock; if it is right, run on a server: coracle certificate rotate-ca"},
 		{"damaged", pki.Expiry{Name: "ca", Error: "no PEM"}, config.Server, check.Fail, "no PEM"},
 	}
 	for _, tt := range tests {

@@ -1,0 +1,192 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/test/buckets"
+	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/registries"
+)
+
+const (
+	objects      = 3000 // of objectSize: a database of 300 MB
+	objectSize   = 100 << 10
+	backupSettle = time.Minute
+)
+
+// measureBackup backs up a cluster with 300 MB of objects into a bucket as the schedule does, again after CORACLE_BENCH_IDLE (ten minutes)
+// in which nothing but the cluster itself writes, loses the machine, and restores on an empty one that has the bucket and a private key.
+func measureBackup(t *testing.T, wire *hosts.Wire, r *results) {
+	idle, err := time.ParseDuration(os.Getenv("CORACLE_BENCH_IDLE"))
+	if err != nil {
+		idle = 10 * time.Minute
+	}
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := hosts.New(t, wire, "bucket", hosts.Options{})
+	s3 := buckets.Start(t, provider, provider.IP.String()+":9000", registries.NewAuthority(t, "s3"))
+	flags := []string{"--etcd-s3", "--etcd-s3-endpoint=" + s3.Addr, "--etcd-s3-endpoint-ca=/root/ca.crt", "--etcd-s3-bucket=" + s3.Bucket,
+		"--etcd-s3-access-key=" + s3.Access, "--etcd-s3-secret-key=" + s3.Secret}
+	authority, err := os.ReadFile(s3.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine := func(name string) *hosts.Host {
+		h := hosts.New(t, wire, name, hosts.Options{})
+		for path, text := range map[string]string{"/root/ca.crt": string(authority), "/root/key": identity.String() + "\n"} {
+			if err := os.WriteFile(h.Path(path), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return h
+	}
+	lost := machine("lost")
+	lost.Start(append(flags, "--etcd-snapshot-recipient="+identity.Recipient().String(), "--etcd-snapshot-schedule-cron=@yearly")...)
+	lost.Coracle("wait", "--timeout", "60s")
+	client := quick(t, lost)
+	fill(t, client)
+	lost.Kubectl("create", "secret", "generic", "treasure", "--from-literal=where=reef")
+	time.Sleep(backupSettle)
+	save(t, lost, r, "backup of 300 MB", 60, 100)
+	time.Sleep(idle)
+	before := size(s3)
+	save(t, lost, r, fmt.Sprintf("backup after %s of idle", idle), 60, 100)
+	r.add(fmt.Sprintf("backup after %s of idle: sent to the bucket", idle), "MB", 1, float64(size(s3)-before)/1e6)
+	lost.Kill()
+
+	found := machine("found")
+	began := time.Now()
+	found.Coracle(append(append([]string{"etcd", "snapshot", "restore"}, flags...), "--identity=/root/key")...)
+	r.add("restore of 300 MB from the bucket: command", "s", 0, time.Since(began).Seconds())
+	found.Start()
+	found.Coracle("wait", "--timeout", "60s", "--for", "api")
+	r.add("restore of 300 MB from the bucket: API ready", "s", 15, time.Since(began).Seconds())
+	found.Coracle("wait", "--timeout", "60s")
+	r.add("restore of 300 MB from the bucket: node Ready", "s", 0, time.Since(began).Seconds())
+	if got := found.Kubectl("get", "secret", "treasure", "-o", "jsonpath={.data.where}"); got != "cmVlZg==" {
+		t.Errorf("the Secret is %q", got)
+	}
+	if n := strings.Count(found.Kubectl("get", "configmaps", "-o", "name"), "/fill-"); n != objects {
+		t.Errorf("there are %d of %d objects", n, objects)
+	}
+	found.Kill()
+	provider.Kill()
+}
+
+// quick returns a client that does not limit itself.
+func quick(t *testing.T, h *hosts.Host) kubernetes.Interface {
+	t.Helper()
+	cfg := h.RESTConfig()
+	cfg.QPS, cfg.Burst = 2000, 2000
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// fill creates objects of random bytes, which cannot be compressed.
+func fill(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	g, ctx := errgroup.WithContext(t.Context())
+	g.SetLimit(16)
+	for i := range objects {
+		g.Go(func() error {
+			data := make([]byte, objectSize)
+			_, _ = rand.Read(data)
+			_, err := client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("fill-", i)},
+				BinaryData: map[string][]byte{"random": data}}, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// save makes a backup as the schedule does while a client writes 40 times a second, and compares with the time before it.
+func save(t *testing.T, h *hosts.Host, r *results, what string, seconds, mb float64) {
+	t.Helper()
+	client := quick(t, h)
+	alone := writes(t, client, func() { time.Sleep(40 * time.Second) })
+	before, most, took := h.Memory(), int64(0), time.Duration(0)
+	during := writes(t, client, func() {
+		began, ended := time.Now(), make(chan error, 1)
+		go func() {
+			_, err := h.TryCoracle("etcd", "snapshot", "save", "--scheduled")
+			ended <- err
+		}()
+		for {
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Error(err)
+				}
+				took = time.Since(began)
+				return
+			case <-time.After(50 * time.Millisecond):
+				most = max(most, h.Memory())
+			}
+		}
+	})
+	r.add(what+": made, encrypted, uploaded, tried", "s", seconds, took.Seconds())
+	r.add(what+": memory more than before", "MB", mb, float64(most-before)/1e6)
+	r.add(what+": p99 of writes without it", "ms", 0, alone)
+	r.add(what+": p99 of writes meanwhile", "ms", 0, during)
+	r.add(what+": p99 of writes, times that without it", "", 1.5, during/alone)
+}
+
+// writes creates an object 40 times a second while something is done, and returns the duration that 99 of 100 of them took at most, in ms.
+func writes(t *testing.T, client kubernetes.Interface, meanwhile func()) float64 {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan []float64, 1)
+	go func() {
+		var all []float64
+		defer func() { result <- all }()
+		for tick := time.NewTicker(25 * time.Millisecond); ; {
+			began := time.Now()
+			_, err := client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "write-"}}, metav1.CreateOptions{})
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				t.Error(err)
+			}
+			all = append(all, float64(time.Since(began).Microseconds())/1000)
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	meanwhile()
+	cancel()
+	all := <-result
+	slices.Sort(all)
+	return all[len(all)*99/100]
+}
+
+// size is the size of all objects in a bucket, in bytes.
+func size(s *buckets.Server) (sum int64) {
+	for _, n := range s.Files() {
+		sum += n
+	}
+	return sum
+}
