@@ -64,6 +64,10 @@ func (i installation) bucket(ctx context.Context, s config.Snapshots) (*bucket.B
 			return nil, s, err
 		}
 	}
+	if s.S3.HasKeys && s.S3.AccessKey == "" {
+		return nil, s, errors.New("the server was started with the credentials of the bucket as flags or variables, which commands do not see: " +
+			"write etcd-s3-access-key and etcd-s3-secret-key into the configuration file, or give them to this command too")
+	}
 	b, err := bucket.Open(s.S3)
 	return b, s, err
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
 )
 
@@ -26,6 +27,14 @@ func TestNewest(t *testing.T) {
 }
 
 // TestMergeList: a server replaces its own entries in the list of all servers' backups.
+// TestHiddenKeys: a command does not ask a cloud for credentials if the server has some that commands cannot see.
+func TestHiddenKeys(t *testing.T) {
+	_, _, err := installation{}.bucket(t.Context(), config.Snapshots{S3: config.S3{Bucket: "copies", HasKeys: true}})
+	if err == nil || !strings.Contains(err.Error(), "into the configuration file") {
+		t.Error(err)
+	}
+}
+
 func TestMergeList(t *testing.T) {
 	s := saving{}
 	s.config.Node.Name = "a"

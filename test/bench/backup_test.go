@@ -3,8 +3,10 @@ package bench
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -40,23 +42,31 @@ func measureBackup(t *testing.T, wire *hosts.Wire, r *results) {
 	}
 	provider := hosts.New(t, wire, "bucket", hosts.Options{})
 	s3 := buckets.Start(t, provider, provider.IP.String()+":9000", registries.NewAuthority(t, "s3"))
-	flags := []string{"--etcd-s3", "--etcd-s3-endpoint=" + s3.Addr, "--etcd-s3-endpoint-ca=/root/ca.crt", "--etcd-s3-bucket=" + s3.Bucket,
+	flags := []string{"--etcd-s3=true", "--etcd-s3-endpoint=" + s3.Addr, "--etcd-s3-endpoint-ca=/root/ca.crt", "--etcd-s3-bucket=" + s3.Bucket,
 		"--etcd-s3-access-key=" + s3.Access, "--etcd-s3-secret-key=" + s3.Secret}
 	authority, err := os.ReadFile(s3.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
+	write := func(h *hosts.Host, file, text string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(h.Path(file)), 0o755), os.WriteFile(h.Path(file), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	machine := func(name string) *hosts.Host {
 		h := hosts.New(t, wire, name, hosts.Options{})
-		for path, text := range map[string]string{"/root/ca.crt": string(authority), "/root/key": identity.String() + "\n"} {
-			if err := os.WriteFile(h.Path(path), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
+		write(h, "/root/ca.crt", string(authority))
+		write(h, "/root/key", identity.String()+"\n")
 		return h
 	}
 	lost := machine("lost")
-	lost.Start(append(flags, "--etcd-snapshot-recipient="+identity.Recipient().String(), "--etcd-snapshot-schedule-cron=@yearly")...)
+	configuration := "etcd-snapshot-recipient: " + identity.Recipient().String() + "\netcd-snapshot-schedule-cron: '@yearly'\n"
+	for _, flag := range flags {
+		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
+		configuration += name + ": " + value + "\n"
+	}
+	write(lost, "/etc/coracle/config.yaml", configuration)
+	lost.Start()
 	lost.Coracle("wait", "--timeout", "60s")
 	client := quick(t, lost)
 	fill(t, client)

@@ -113,6 +113,7 @@ func (d *decoder) config(r raw, dirs paths.Dirs) Config {
 	cfg.Datastore = d.datastore(r)
 	cfg.Ephemeral = d.ephemeral(r, cfg)
 	cfg.Snapshots.Dir = d.pathOr(r["etcd-snapshot-dir"], dirs.Snapshots())
+	cfg.Snapshots.S3.HasKeys = cfg.Snapshots.S3.AccessKey != ""
 	d.checkPorts(r, cfg)
 	return cfg
 }

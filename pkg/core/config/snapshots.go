@@ -37,7 +37,8 @@ type S3 struct {
 	Retention    int           `json:"retention,omitempty"`
 	ConfigSecret string        `json:"configSecret,omitempty"` // a Secret in kube-system with these settings
 	CA           []byte        `json:"-"`                      // certificates in PEM, as a Secret has them
-	// The credentials are not written for child processes.
+	HasKeys      bool          `json:"hasKeys,omitempty"`      // whether there is an AccessKey
+	// The credentials are not written for child processes and commands.
 	AccessKey    string `json:"-"`
 	SecretKey    string `json:"-"`
 	SessionToken string `json:"-"`

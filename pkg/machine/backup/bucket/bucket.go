@@ -156,6 +156,10 @@ func (b *Bucket) explain(doing string, err error) error {
 	if do := advice(minio.ToErrorResponse(err).Code); do != "" {
 		return fmt.Errorf("%s: %w; %s", text, err, do)
 	}
+	var asked *url.Error
+	if errors.As(err, &asked) && !strings.Contains(asked.URL, b.host) {
+		return fmt.Errorf("%s: there are no credentials: none are given, and those of the machine's cloud were asked for in vain: %w; give --etcd-s3-access-key and --etcd-s3-secret-key", text, err)
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: it did not answer in %s: see --etcd-s3-timeout", text, b.timeout)
 	}

@@ -208,6 +208,7 @@ func flip(data []byte, at int) []byte {
 
 // TestBucketErrors: each error names the thing and the fix, and what was sent in vain is of use for the next time.
 func TestBucketErrors(t *testing.T) {
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:1/") // where a cloud would have credentials
 	s := buckets.Start(t, nil, listen(t), registries.NewAuthority(t, "test"))
 	put := func(c config.S3) error {
 		b, err := Open(c)
@@ -229,6 +230,7 @@ func TestBucketErrors(t *testing.T) {
 		"other bucket":   {func(c *config.S3) { c.Bucket = "nothing" }, "make the bucket"},
 		"other secret":   {func(c *config.S3) { c.SecretKey = "x" }, "correct --etcd-s3-access-key"},
 		"other user":     {func(c *config.S3) { c.AccessKey = "x" }, "correct --etcd-s3-access-key"},
+		"no credentials": {func(c *config.S3) { c.AccessKey, c.SecretKey = "", "" }, "none are given"},
 		"unknown CA":     {func(c *config.S3) { c.EndpointCA = "" }, "certificate signed by unknown authority"},
 		"no CA":          {func(c *config.S3) { c.EndpointCA = os.Args[0] }, "--etcd-s3-endpoint-ca"},
 		"unverified":     {func(c *config.S3) { c.EndpointCA, c.SkipVerify = "", true }, ""},
