@@ -96,6 +96,7 @@ func TestBench(t *testing.T) {
 	}{
 		{"starts", func() { measureAllStarts(t, wire, runs, &r) }},
 		{"idle", func() { measureIdle(t, wire, &r) }},
+		{"audit", func() { measureAudit(t, wire, &r) }},
 		{"add-ons", func() { measureAddons(t, wire, runs, &r) }},
 		{"idle add-ons", func() { measureAddonsIdle(t, wire, max(runs, 3), &r) }},
 		{"network policy", func() { measureNetworkPolicy(t, wire, &r) }},

@@ -48,6 +48,32 @@ func measureIdle(t *testing.T, wire *hosts.Wire, r *results) {
 	h.Kill()
 }
 
+// measureAudit measures how many more bytes an unused server writes with its audit log than one without it at the same time.
+func measureAudit(t *testing.T, wire *hosts.Wire, r *results) {
+	const longer = 10 * time.Minute
+	servers := map[bool][]hosts.Process{}
+	for _, audit := range []bool{true, false} {
+		h := hosts.New(t, wire, fmt.Sprint("audit-", audit), hosts.Options{})
+		s := h.Start(fmt.Sprint("--audit=", audit))
+		h.Coracle("wait", "--timeout", "60s")
+		defer h.Kill()
+		servers[audit] = s.Processes()
+	}
+	written := func(audit bool) (sum float64) {
+		for _, u := range measureAll(t, servers[audit]) {
+			sum += u.written
+		}
+		return sum
+	}
+	time.Sleep(settle)
+	with, without := written(true), written(false)
+	time.Sleep(longer)
+	with, without = written(true)-with, written(false)-without
+	r.add("idle: bytes written per hour with an audit log", "MB", 0, with*float64(time.Hour/longer)/1e6)
+	r.add("idle: bytes written per hour without", "MB", 0, without*float64(time.Hour/longer)/1e6)
+	r.add("idle: bytes written, times those without an audit log", "", 1.1, with/without)
+}
+
 // measureAll measures each of the processes.
 func measureAll(t *testing.T, processes []hosts.Process) (all []usage) {
 	t.Helper()
