@@ -138,7 +138,7 @@ func advice(code string) string {
 	case "InvalidAccessKeyId", "XAdminUserNotFound", "SignatureDoesNotMatch", "AuthorizationHeaderMalformed":
 		return "correct --etcd-s3-access-key, --etcd-s3-secret-key or --etcd-s3-region"
 	case "ExpiredToken", "InvalidToken":
-		return "the credentials have expired: give new ones"
+		return "the credentials have expired: give new ones with --etcd-s3-access-key, --etcd-s3-secret-key and --etcd-s3-session-token"
 	case "RequestTimeTooSkewed":
 		return "this machine's clock is wrong: set it"
 	case "QuotaExceeded", "XMinioStorageFull", "XMinioStorageQuotaExceeded", "EntityTooLarge", "InsufficientStorage":
