@@ -321,3 +321,13 @@ func TestLoad(t *testing.T) {
 		t.Errorf("a broken record: %v", err)
 	}
 }
+
+// TestArguments: servers of local clusters make no backups, which nobody would look for.
+func TestArguments(t *testing.T) {
+	h := &holder{record: Record{Network: netip.MustParsePrefix("10.222.0.0/24"), Nodes: []Node{{Name: "x-server-1", Role: Server}, {Name: "x-server-2", Role: Server}, {Name: "x-agent-1", Role: Agent}}}}
+	for _, n := range h.record.Nodes {
+		if args := h.arguments(n); slices.Contains(args, "--etcd-disable-snapshots") != (n.Role == Server) {
+			t.Errorf("%s is started with %q", n.Name, args)
+		}
+	}
+}

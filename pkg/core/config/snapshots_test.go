@@ -54,3 +54,26 @@ func TestBadSnapshots(t *testing.T) {
 		}
 	}
 }
+
+// TestScheduled: servers make copies by themselves, but not those without data of their own that stays.
+func TestScheduled(t *testing.T) {
+	for _, tt := range []struct {
+		role Role
+		args []string
+		want bool
+	}{
+		{Server, nil, true},
+		{Server, []string{"--ephemeral"}, false},
+		{Server, []string{"--etcd-disable-snapshots"}, false},
+		{Server, []string{"--datastore-endpoint=https://10.0.0.9:2379"}, false},
+		{Agent, []string{"--server=https://10.0.0.9:6443", "--token=word"}, false},
+	} {
+		cfg, err := Resolve(tt.role, append([]string{"--config=/dev/null"}, tt.args...), nil)
+		if err != nil {
+			t.Fatalf("%q: %v", tt.args, err)
+		}
+		if cfg.Scheduled() != tt.want {
+			t.Errorf("%s with %q: %v", tt.role, tt.args, cfg.Scheduled())
+		}
+	}
+}
