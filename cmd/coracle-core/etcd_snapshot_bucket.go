@@ -147,7 +147,7 @@ func (s saving) pruneHere() (gone []string, err error) {
 	return gone, nil
 }
 
-// pruneBucket does that in the bucket.
+// pruneBucket does that in the bucket. By hand, it also removes pieces that a killed command has left.
 func (s saving) pruneBucket(ctx context.Context) (gone []string, err error) {
 	b, settings, err := s.bucket(ctx, s.settings)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s saving) pruneBucket(ctx context.Context) (gone []string, err error) {
 	for _, x := range surplus {
 		gone = append(gone, b.Location(x))
 	}
-	if len(surplus) == 0 {
+	if len(surplus) == 0 && s.scheduled {
 		return nil, nil
 	}
 	return gone, b.Delete(ctx, s.series, surplus)

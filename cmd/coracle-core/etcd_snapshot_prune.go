@@ -6,12 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/front/command"
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
+	"github.com/coracle-dev/coracle/pkg/machine/backup/bucket"
 )
 
 func snapshotDeleteCommand() *cobra.Command {
@@ -55,14 +57,13 @@ func (s saving) delete(c *cobra.Command, name string) error {
 		if err != nil {
 			return err
 		}
-		for n, x := range there {
-			if x.Name == name {
-				if err := b.Delete(c.Context(), s.series, there[n:n+1]); err != nil {
-					return err
-				}
-				found = true
-				fmt.Fprintf(c.OutOrStdout(), "%s is deleted\n", b.Location(x))
-			}
+		of := slices.DeleteFunc(there, func(x bucket.Index) bool { return x.Name != name })
+		if err := b.Delete(c.Context(), s.series, of); err != nil { // with none of the name too: a killed command may have left its pieces
+			return err
+		}
+		for _, x := range of {
+			found = true
+			fmt.Fprintf(c.OutOrStdout(), "%s is deleted\n", b.Location(x))
 		}
 	}
 	if !found {

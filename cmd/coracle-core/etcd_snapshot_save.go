@@ -119,6 +119,9 @@ func (s saving) run(ctx context.Context, out io.Writer) error {
 	defer done()
 	began := time.Now()
 	file := s.dirs.LastSnapshot()
+	if err := backup.RemoveUnfinished(file); err != nil {
+		return err
+	}
 	var before backup.Attempt
 	if last := backup.LastAttempt(file); last != nil {
 		before = *last

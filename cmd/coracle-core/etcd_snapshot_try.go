@@ -37,7 +37,7 @@ func try(ctx context.Context, file string, keys backup.Keys, temp string, want m
 // place returns the path of the backup.
 func (s saving) place(now time.Time, keys backup.Keys) (string, error) {
 	if s.file != "" {
-		return s.file, nil
+		return s.file, backup.RemoveUnfinished(s.file)
 	}
 	dir := s.settings.Dir
 	if _, err := os.Stat(dir); err != nil { // the default one is made by lock; a missing one may be a disk that is not mounted

@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/coracle-dev/coracle/pkg/addons"
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
@@ -22,6 +24,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/version"
 	"github.com/coracle-dev/coracle/pkg/kubernetes/kubelet"
 	"github.com/coracle-dev/coracle/pkg/kubernetes/kubeproxy"
+	"github.com/coracle-dev/coracle/pkg/machine/backup"
 	"github.com/coracle-dev/coracle/pkg/machine/host"
 	"github.com/coracle-dev/coracle/pkg/network/flannel"
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy"
@@ -172,6 +175,9 @@ func prepare(cfg config.Config, report *state.Recorder) error {
 	}
 	if err := setPath(cfg.Dirs); err != nil {
 		return err
+	}
+	if err := backup.RemoveLeft(cfg.Dirs); err != nil {
+		logrus.WithError(err).Warn("removing what a killed restore has left")
 	}
 	for _, a := range addons.All() {
 		if a.DisabledNode != nil && !a.Enabled(cfg) {

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -65,10 +66,19 @@ func CheckStopped(dirs paths.Dirs) error {
 func lockStopped(dirs paths.Dirs) (*os.File, error) {
 	lock, err := supervise.Lock(dirs.Lock())
 	var held *supervise.HeldError
+	if errors.As(err, &held) && restores(held.PID) {
+		return nil, fmt.Errorf("another restore is at work here (pid %d): wait for it", held.PID)
+	}
 	if errors.As(err, &held) {
 		return nil, fmt.Errorf("coracle runs here (pid %d): stop it first, as with systemctl stop coracle; pods run on", held.PID)
 	}
 	return lock, err
+}
+
+// restores reports whether a process is a restore.
+func restores(pid int) bool {
+	arguments, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return bytes.Contains(arguments, []byte("\x00snapshot\x00restore\x00"))
 }
 
 // Close lets coracle start again.

@@ -97,6 +97,28 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// TestRemoveLeft: the next start removes what a killed restore has left, and nothing else.
+func TestRemoveLeft(t *testing.T) {
+	m := newMachine(t)
+	keys := filepath.Join(m.dirs.Data, "server.restoring", "server", "tls", "key")
+	download := filepath.Join(m.dirs.Data, ".snapshot-1", ".db.tar.zst.2")
+	for _, path := range []string{keys, download} {
+		write(t, path, "secret", 0o600)
+	}
+	if err := os.Chmod(filepath.Dir(download), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveLeft(m.dirs); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{keys, filepath.Dir(download)} {
+		if _, err := os.Lstat(path); err == nil {
+			t.Errorf("%s is left", path)
+		}
+	}
+	m.want("server/cluster.json", "of the backup")
+}
+
 // TestRestoreOnNewMachine: there is nothing to replace.
 func TestRestoreOnNewMachine(t *testing.T) {
 	m := newMachine(t)

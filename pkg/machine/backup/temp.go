@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,9 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // tempPattern is for the names of the directories in which snapshots of etcd are taken, beside the backups.
@@ -68,10 +72,7 @@ func TempDir(dir string) (temp string, done func(), err error) {
 		return "", nil, fmt.Errorf("writing a backup: %w", err)
 	}
 	defer all.Close()
-	left, _ := filepath.Glob(filepath.Join(dir, tempPattern))
-	for _, path := range left {
-		removeLeft(path)
-	}
+	removeTemps(dir)
 	if temp, err = os.MkdirTemp(dir, tempPattern); err != nil {
 		return "", nil, fmt.Errorf("writing a backup: %w", err)
 	}
@@ -84,6 +85,58 @@ func TempDir(dir string) (temp string, done func(), err error) {
 		os.RemoveAll(temp)
 		held.Close()
 	}, nil
+}
+
+// RemoveLeft removes what killed restores have left: the data that was not put in place yet, and downloads of backups. Both have the cluster's keys. The
+// data directory is locked, so that no restore is at work.
+func RemoveLeft(dirs paths.Dirs) error {
+	all, err := lock(dirs.Data, unix.LOCK_EX) // a download begins without the other lock
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	removeTemps(dirs.Data)
+	return removeTree((&Restore{dirs: dirs}).staging())
+}
+
+// RemoveUnfinished removes what killed saves to a file have left beside it, while Lock keeps others from saving. In a directory such as /root others can
+// have files of such names.
+func RemoveUnfinished(file string) (err error) {
+	for _, path := range append(atomicfile.Unfinished(file), atomicfile.Unfinished(file+noteSuffix)...) {
+		info, errInfo := os.Lstat(path)
+		if errInfo == nil && info.Mode() == 0o600 && (info.Size() == 0 || begun(path)) {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	return err
+}
+
+// begun reports whether a file begins as a backup or a note does.
+func begun(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	start := make([]byte, len(ageMagic))
+	n, _ := io.ReadFull(f, start)
+	for _, magic := range []string{ageMagic, zstdMagic, "{"} {
+		if strings.HasPrefix(string(start[:n]), magic) {
+			return true
+		}
+	}
+	return false
+}
+
+// zstdMagic begins what zstd has compressed.
+const zstdMagic = "\x28\xb5\x2f\xfd"
+
+// removeTemps removes the directories of TempDir in dir that no process uses, while that is locked.
+func removeTemps(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, tempPattern))
+	for _, path := range left {
+		removeLeft(path)
+	}
 }
 
 // removeLeft removes a directory of TempDir that no process uses. In a directory such as /tmp others can have some of the same name.

@@ -3,6 +3,7 @@ package backup
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -68,5 +69,30 @@ func TestTempDir(t *testing.T) {
 	}
 	if _, _, err := TempDir(filepath.Join(dir, "missing")); err == nil {
 		t.Error("in a directory that is not there")
+	}
+}
+
+// TestRemoveUnfinished: what a killed save to a file has left is removed, and nothing of others that only has such a name.
+func TestRemoveUnfinished(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "backup")
+	for name, content := range map[string]string{
+		".backup.12": ageMagic + "more", ".backup.13": zstdMagic + "more", ".backup.14": "", ".backup.about.json.15": "{",
+		".backup.16": "notes", ".backup.x": ageMagic, ".backups.17": ageMagic, "backup": ageMagic,
+	} {
+		write(t, filepath.Join(filepath.Dir(file), name), content, 0o600)
+	}
+	if err := RemoveUnfinished(file); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, path := range left {
+		names = append(names, filepath.Base(path))
+	}
+	if want := []string{".backup.16", ".backup.x", ".backups.17", "backup"}; !slices.Equal(names, want) {
+		t.Errorf("there are %q, want %q", names, want)
 	}
 }
