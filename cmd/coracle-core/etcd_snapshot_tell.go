@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -16,7 +18,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
 )
 
-// snapshotsMap is the ConfigMap in kube-system that lists the backups of all servers, one key for each; k3s has such a one.
+// snapshotsMap is the ConfigMap in kube-system that lists the backups of all servers, one key for each place of each, as k3s's
+// k3s-etcd-snapshots does.
 const snapshotsMap = "coracle-etcd-snapshots"
 
 // tellTimeout bounds what the cluster is told of a backup. The backup is as good without.
@@ -24,14 +27,24 @@ const tellTimeout = 15 * time.Second
 
 // tell writes the list of this server's backups, and an Event about the Node unless event is nil.
 func (s saving) tell(ctx context.Context, event func(context.Context, admin) error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	ctx = context.WithoutCancel(ctx)
+	var bucket map[string]string
+	read := false // without a bucket now, what was said of one may be true
+	if s.settings.S3.On {
+		var err error
+		if bucket, err = s.inBucket(ctx); err != nil {
+			logrus.WithError(err).Warnf("the bucket cannot be read, so the ConfigMap %s keeps what it has of it", snapshotsMap)
+		}
+		read = err == nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
 	defer cancel()
 	a, err := s.administer()
 	if err == nil && event != nil {
 		err = event(ctx, a)
 	}
 	if err == nil {
-		err = s.listIn(ctx, a)
+		err = s.listIn(ctx, a, bucket, read)
 	}
 	if err != nil {
 		logrus.WithError(err).Warn("telling the cluster of its backups")
@@ -53,26 +66,85 @@ func (s saving) event(made backup.Copy, failed error) func(context.Context, admi
 	}
 }
 
-// mostListed bounds the ConfigMap, which may have 1 MB.
+// mostListed bounds how many backups of each place are in the ConfigMap, which may have 1 MB.
 const mostListed = 100
 
-// listIn replaces this server's backups in the ConfigMap.
-func (s saving) listIn(ctx context.Context, a admin) error {
+// What the keys of the ConfigMap begin with, as k3s's do.
+const (
+	keyLocal  = "local-"
+	keyBucket = "s3-"
+)
+
+// mapEntry is an entry of the ConfigMap. What k3s has in its entries is there by the same names.
+type mapEntry struct {
+	snapshotEntry
+	NodeName  string    `json:"nodeName"` // "s3" for one in the bucket
+	CreatedAt time.Time `json:"createdAt"`
+	Status    string    `json:"status"`
+}
+
+// notInKey is what k3s replaces in names, as a ConfigMap's keys have no such characters.
+var notInKey = regexp.MustCompile(`[^-._a-zA-Z0-9]`)
+
+// addTo adds the entry to those of a ConfigMap.
+func (e mapEntry) addTo(entries map[string]string, prefix string) error {
+	e.CreatedAt, e.Status = e.Created, "successful"
+	if e.Error != "" {
+		e.Status = "failed"
+	}
+	text, err := json.Marshal(e)
+	entries[prefix+notInKey.ReplaceAllString(e.Name, "_")] = string(text)
+	return err
+}
+
+// inBucket returns the entries of this server's backups in the bucket. If it cannot be read as a whole, that is an error besides.
+func (s saving) inBucket(ctx context.Context) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+	defer cancel()
+	settings := s.settings
+	if settings.S3.Timeout == 0 || settings.S3.Timeout > tellTimeout {
+		settings.S3.Timeout = tellTimeout
+	}
+	b, _, err := s.bucket(ctx, settings)
+	if err != nil {
+		return nil, err
+	}
+	there, unread := b.List(ctx, s.series)
+	entries := map[string]string{}
+	for _, x := range there[max(0, len(there)-mostListed):] {
+		e := mapEntry{snapshotEntry: snapshotEntry{Copy: backup.Copy{Summary: x.Summary}, Location: b.Location(x)}, NodeName: "s3"}
+		if err := e.addTo(entries, keyBucket); err != nil {
+			return nil, err
+		}
+	}
+	return entries, unread
+}
+
+// inDirectory returns the entries of this server's backups in the directory.
+func (s saving) inDirectory() (map[string]string, error) {
 	all, err := backup.Copies(s.settings.Dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	own := map[string]string{}
+	entries := map[string]string{}
 	for _, c := range all[max(0, len(all)-mostListed):] {
 		if c.Node != s.config.Node.Name {
 			continue
 		}
-		text, err := json.Marshal(snapshotEntry{Copy: c, Location: c.File})
-		if err != nil {
-			return err
+		if err := (mapEntry{snapshotEntry: snapshotEntry{Copy: c, Location: "file://" + c.File}, NodeName: c.Node}).addTo(entries, keyLocal); err != nil {
+			return nil, err
 		}
-		own[c.Name] = string(text)
 	}
+	return entries, nil
+}
+
+// listIn replaces this server's backups in the ConfigMap. Those in a bucket that was not read stay.
+func (s saving) listIn(ctx context.Context, a admin, bucket map[string]string, read bool) error {
+	own, err := s.inDirectory()
+	if err != nil {
+		return err
+	}
+	maps.Copy(own, bucket)
 	configMaps := a.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		found, err := configMaps.Get(ctx, snapshotsMap, metav1.GetOptions{})
@@ -83,7 +155,7 @@ func (s saving) listIn(ctx context.Context, a admin) error {
 		if err != nil {
 			return err
 		}
-		if merged := s.merge(found.Data, own); !maps.Equal(merged, found.Data) {
+		if merged := s.merge(found.Data, own, read); !maps.Equal(merged, found.Data) {
 			found.Data = merged
 			_, err = configMaps.Update(ctx, found, metav1.UpdateOptions{})
 		}
@@ -91,13 +163,17 @@ func (s saving) listIn(ctx context.Context, a admin) error {
 	})
 }
 
-// merge replaces the entries of this server.
-func (s saving) merge(former, own map[string]string) map[string]string {
+// merge replaces the entries of this server, but those of a bucket that was not read.
+func (s saving) merge(former, own map[string]string, read bool) map[string]string {
 	merged := maps.Clone(own)
-	for name, text := range former {
+	for key, text := range former {
 		var c backup.Copy
-		if json.Unmarshal([]byte(text), &c) == nil && c.Node != s.config.Node.Name {
-			merged[name] = text
+		if json.Unmarshal([]byte(text), &c) != nil {
+			continue
+		}
+		_, known := own[key]
+		if unread := !read && !known && strings.HasPrefix(key, keyBucket); unread || c.Node != s.config.Node.Name {
+			merged[key] = text
 		}
 	}
 	return merged

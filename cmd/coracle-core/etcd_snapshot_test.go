@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"io"
 	"maps"
 	"strings"
@@ -26,7 +27,6 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// TestMergeList: a server replaces its own entries in the list of all servers' backups.
 // TestHiddenKeys: a command does not ask a cloud for credentials if the server has some that commands cannot see.
 func TestHiddenKeys(t *testing.T) {
 	_, _, err := installation{}.bucket(t.Context(), config.Snapshots{S3: config.S3{Bucket: "copies", HasKeys: true}})
@@ -35,11 +35,37 @@ func TestHiddenKeys(t *testing.T) {
 	}
 }
 
+// TestMergeList: a server replaces its own entries in the list of all servers' backups, and those in the bucket only if it knows what is there.
 func TestMergeList(t *testing.T) {
 	s := saving{}
 	s.config.Node.Name = "a"
-	former := map[string]string{"a-1": `{"node":"a"}`, "a-2": `{"node":"a"}`, "b-1": `{"node":"b"}`, "damaged": `{`}
-	if got := s.merge(former, map[string]string{"a-2": "new"}); !maps.Equal(got, map[string]string{"a-2": "new", "b-1": `{"node":"b"}`}) {
-		t.Errorf("%v", got)
+	const a, b = `{"node":"a"}`, `{"node":"b"}`
+	former := map[string]string{"local-a-1": a, "local-a-2": a, "local-b-1": b, "s3-a-1": a, "s3-a-2": a, "s3-b-1": b, "local-damaged": `{`}
+	own := map[string]string{"local-a-2": "new", "s3-a-2": "new"}
+	want := map[string]string{"local-a-2": "new", "s3-a-2": "new", "local-b-1": b, "s3-b-1": b}
+	if got := s.merge(former, own, true); !maps.Equal(got, want) {
+		t.Errorf("the bucket was read: %v", got)
+	}
+	want["s3-a-1"] = a
+	if got := s.merge(former, own, false); !maps.Equal(got, want) {
+		t.Errorf("the bucket was not read: %v", got)
+	}
+}
+
+// TestMapEntry: an entry has k3s's names, and a key that a ConfigMap can have.
+func TestMapEntry(t *testing.T) {
+	entries := map[string]string{}
+	c := backup.Copy{Summary: backup.Summary{Name: "my copy", Node: "a", Created: time.Unix(7, 0).UTC(), Error: "it is damaged"}}
+	if err := (mapEntry{snapshotEntry: snapshotEntry{Copy: c, Location: "s3://b/my copy"}, NodeName: "s3"}).addTo(entries, keyBucket); err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal([]byte(entries["s3-my_copy"]), &got); err != nil {
+		t.Fatalf("%v: %v", entries, err)
+	}
+	for name, want := range map[string]string{"name": "my copy", "node": "a", "nodeName": "s3", "location": "s3://b/my copy", "createdAt": "1970-01-01T00:00:07Z", "status": "failed"} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %s", name, got[name], want)
+		}
 	}
 }
