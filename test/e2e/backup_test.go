@@ -1,8 +1,8 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -20,7 +20,15 @@ import (
 // reinstalled machines at the same time. The agent that ran all the time recovers without help.
 func TestBackup(t *testing.T) {
 	slots.Take(t)
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Prepare: withPassphrase(t), ServerArgs: []string{"--etcd-snapshot-schedule-cron=@every 2s", "--etcd-snapshot-retention=2"}})
+	passphrase := withPassphrase(t)
+	prepare := func(h *hosts.Host) []string {
+		if err := os.MkdirAll(h.Path("/mnt/copies"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return passphrase(h)
+	}
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Prepare: prepare, ServerArgs: []string{"--etcd-snapshot-schedule-cron=@every 2s",
+		"--etcd-snapshot-retention=2", "--etcd-snapshot-dir=/mnt/copies", "--etcd-s3", "--etcd-s3-config-secret=copies", "--etcd-s3-retention=3"}})
 	first, second := c.Servers[0], c.Servers[1]
 	second.Kubectl("create", "configmap", "before")
 	createTreasure(second)
@@ -37,16 +45,19 @@ func TestBackup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s3 := bucketFlags(t, c.Agents[0])
+	s3, scheduled := bucketFlags(t, c.Agents[0], "9000"), bucketFlags(t, c.Agents[0], "9001")
 	copyTo(t, s3.CA, second.Path("/root/ca.crt"))
-	for _, limit := range []int64{50 << 20, 1 << 20} { // the second copy costs only what has changed
-		before := s3.size()
-		t.Log(second.Coracle(append([]string{"etcd", "snapshot", "save", "--etcd-snapshot-recipient", identity.Recipient().String()}, s3.flags...)...))
-		if sent := s3.size() - before; sent == 0 || sent > limit {
-			t.Errorf("a copy has put %d bytes into the bucket", sent)
-		}
-	}
-	scheduledCopies(t, first)
+	own := t.TempDir()
+	t.Run("copies", func(t *testing.T) {
+		t.Run("scheduled", func(t *testing.T) {
+			t.Parallel()
+			scheduledCopies(t, c.For(t), scheduled)
+		})
+		t.Run("by hand", func(t *testing.T) {
+			t.Parallel()
+			copiesByHand(t, c.For(t).Servers[1], s3, identity, own)
+		})
+	})
 	second.Kubectl("create", "configmap", "after")
 	data, err := os.ReadFile(second.Path("/root/backup"))
 	if err != nil {
@@ -81,6 +92,10 @@ func TestBackup(t *testing.T) {
 	// The directory of backups is a file system of its own: two restores must both keep its content.
 	snapshots := "/var/lib/coracle/server/snapshots"
 	second.Run("sh", "-c", "mkdir -p "+snapshots+" && mount -t tmpfs tmpfs "+snapshots+" && cp /root/backup "+snapshots+"/")
+	if err := os.CopyFS(second.Path("/root/own"), os.DirFS(own)); err != nil {
+		t.Fatal(err)
+	}
+	killedRestore(t, second, token, "/root/own")
 	second.Coracle("etcd", "snapshot", "restore", "--yes", token, snapshots+"/backup")
 	second.Coracle("etcd", "snapshot", "list", "--check", token, snapshots+"/backup")
 
@@ -96,6 +111,11 @@ func TestBackup(t *testing.T) {
 	began = time.Now()
 	t.Log(second.Coracle(append(restore, "--identity=/root/key")...))
 	second.Run("sh", "-c", "mountpoint "+snapshots+" && test -d /var/lib/coracle/server.before-restore/etcd && ! ls -d /var/lib/coracle/.snapshot-*")
+	killAt(t, second, appears(second.Data(".snapshot-*", "*")), append(restore, "--identity=/root/key")...)
+	killAt(t, second, appears(second.Data("server.restoring", "*")), "etcd", "snapshot", "restore", "--yes", token, "/root/backup")
+	if left := unfinishedRestores(second); len(left) != 2 {
+		t.Errorf("killed restores have left only %v", left)
+	}
 	for _, h := range []*hosts.Host{first, c.Servers[2]} { // they wait for the one that has the data
 		h.Boot()
 		c.Provision(h)
@@ -105,6 +125,9 @@ func TestBackup(t *testing.T) {
 	second.Coracle("wait", "--timeout", "3m")
 	t.Logf("restored and ready after %.1f s", time.Since(began).Seconds())
 	checkTreasure(t, second)
+	if left := unfinishedRestores(second); len(left) > 0 {
+		t.Errorf("after a start there still are %v", left)
+	}
 	if got := second.Kubectl("get", "configmaps", "-o", "name"); !strings.Contains(got, "before") || strings.Contains(got, "after") {
 		t.Errorf("there are %s", got)
 	}
@@ -134,16 +157,23 @@ type bucket struct {
 	flags []string
 }
 
-func bucketFlags(t *testing.T, h *hosts.Host) bucket {
+func bucketFlags(t *testing.T, h *hosts.Host, port string) bucket {
 	t.Helper()
-	s := buckets.Start(t, h, h.IP.String()+":9000", registries.NewAuthority(t, "s3"))
+	s := buckets.Start(t, h, h.IP.String()+":"+port, registries.NewAuthority(t, "s3"))
 	return bucket{s, []string{"--etcd-s3", "--etcd-s3-endpoint=" + s.Addr, "--etcd-s3-endpoint-ca=/root/ca.crt", "--etcd-s3-bucket=" + s.Bucket,
 		"--etcd-s3-folder=edge", "--etcd-s3-access-key=" + s.Access, "--etcd-s3-secret-key=" + s.Secret}}
 }
 
-// size is the size of all objects in bytes.
+// below are the objects in a folder.
+func (b bucket) below(folder string) map[string]int64 {
+	all := b.Files()
+	maps.DeleteFunc(all, func(path string, _ int64) bool { return !strings.HasPrefix(path, folder) })
+	return all
+}
+
+// size is the size of the objects of copies that are made by hand, in bytes.
 func (b bucket) size() (sum int64) {
-	for _, size := range b.Files() {
+	for _, size := range b.below("edge/") {
 		sum += size
 	}
 	return sum
@@ -160,42 +190,77 @@ func copyTo(t *testing.T, from, to string) {
 	}
 }
 
-// scheduledCopies wants that a server makes copies by schedule, tries each, keeps two, and tells the cluster of them.
-func scheduledCopies(t *testing.T, h *hosts.Host) {
+// copiesByHand makes backups in the directory, in the bucket for the owner of a key, and in a directory of its own, whose content it copies to own.
+func copiesByHand(t *testing.T, h *hosts.Host, s bucket, identity *age.X25519Identity, own string) {
 	t.Helper()
-	type copy struct {
-		Name, Error string
-		Tried       time.Time
+	recipient := identity.Recipient().String()
+	for _, limit := range []int64{50 << 20, 1 << 20} { // the second copy costs only what has changed
+		before := s.size()
+		t.Log(h.Coracle(append([]string{"etcd", "snapshot", "save", "--etcd-snapshot-recipient", recipient}, s.flags...)...))
+		if sent := s.size() - before; sent == 0 || sent > limit {
+			t.Errorf("a copy has put %d bytes into the bucket", sent)
+		}
 	}
+	bucketKeeps(t, h, s.flags...)
+	if err := os.WriteFile(h.Path("/root/key"), []byte(identity.String()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	killedCopies(t, h, s, recipient)
+	twoCopies(t, h)
+	ownDirectory(t, h, own)
+}
+
+// scheduledCopies wants that a server makes copies by schedule, tries each, keeps two, and three in the bucket that a Secret names, and tells the cluster of
+// them.
+func scheduledCopies(t *testing.T, c *hosts.Cluster, s bucket) {
+	t.Helper()
+	h := c.Servers[0]
+	wantFailed(t, h, `reading --etcd-s3-config-secret: secrets "copies" not found`)
+	copyTo(t, s.CA, h.Path("/root/ca.crt"))
+	h.Kubectl("-n", "kube-system", "create", "secret", "generic", "copies", "--from-literal=etcd-s3-endpoint="+s.Addr, "--from-file=etcd-s3-endpoint-ca=/root/ca.crt",
+		"--from-literal=etcd-s3-bucket="+s.Bucket, "--from-literal=etcd-s3-folder=scheduled", "--from-literal=etcd-s3-access-key="+s.Access, "--from-literal=etcd-s3-secret-key="+s.Secret)
 	seen := map[string]bool{}
 	hosts.Eventually(t, time.Minute, func() error {
-		var list []copy
-		if err := json.Unmarshal([]byte(h.Coracle("etcd", "snapshot", "list", "-o", "json")), &list); err != nil {
+		list, err := listCopies(t, h)
+		if err != nil {
 			return err
 		}
+		there := 0
 		for _, c := range list {
 			if c.Error != "" {
 				t.Errorf("%s: %s", c.Name, c.Error)
 			}
 			seen[c.Name] = seen[c.Name] || !c.Tried.IsZero()
+			if c.inBucket() {
+				there++
+			}
 		}
-		if len(seen) < 3 || len(list) > 3 { // the third is being made
-			return fmt.Errorf("of %d copies there are %d", len(seen), len(list))
+		if here := len(list) - there; len(seen) < 4 || here > 3 || there < 3 || there > 4 { // the third here and the fourth there are being made
+			return fmt.Errorf("of %d copies there are %d here and %d in the bucket", len(seen), here, there)
 		}
 		return nil
 	})
-	if told := h.Kubectl("-n", "kube-system", "get", "configmap", "coracle-etcd-snapshots", "-o", "yaml"); !strings.Contains(told, "etcd-snapshot-"+h.Name) ||
-		!strings.Contains(told, "on-demand-") && !strings.Contains(told, "location") {
-		t.Errorf("the cluster knows of these copies:\n%s", told)
-	}
-	metrics := h.Kubectl("get", "--raw", "/api/v1/nodes/"+h.Name+"/proxy/metrics")
-	if !strings.Contains(metrics, "\ncoracle_etcd_snapshot_last_failed 0\n") || strings.Contains(metrics, "\ncoracle_etcd_snapshot_last_size_bytes 0\n") {
-		t.Error("the kubelet's metrics do not tell of the copies")
-	}
-	if status := h.Coracle("status"); !strings.Contains(status, "Backup:       /var/lib/coracle/server/snapshots/etcd-snapshot-") {
-		t.Errorf("status does not tell of the copies:\n%s", status)
-	}
+	wantGood(t, h)
+	hosts.Eventually(t, time.Minute, func() error {
+		here, there := 0, 0
+		for key, where := range toldCopies(t, h, h.Name) {
+			name := "/etcd-snapshot-" + h.Name + "-"
+			switch {
+			case strings.HasPrefix(key, "local-") && strings.HasPrefix(where, "file:///mnt/copies"+name):
+				here++
+			case strings.HasPrefix(key, "s3-") && strings.HasPrefix(where, "s3://copies/scheduled/") && strings.Contains(where, name):
+				there++
+			default:
+				t.Errorf("the cluster knows of %s in %s", key, where)
+			}
+		}
+		if here != 2 || there != 3 {
+			return fmt.Errorf("the cluster knows of %d copies here and %d in the bucket", here, there)
+		}
+		return nil
+	})
 	if events := h.Kubectl("get", "events", "--field-selector=reason=EtcdSnapshotSaved"); !strings.Contains(events, "is written and tried") {
 		t.Errorf("there are these Events:\n%s", events)
 	}
+	failedCopies(t, c, h, s)
 }
