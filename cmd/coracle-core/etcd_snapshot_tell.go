@@ -25,6 +25,9 @@ const snapshotsMap = "coracle-etcd-snapshots"
 // tellTimeout bounds what the cluster is told of a backup. The backup is as good without.
 const tellTimeout = 15 * time.Second
 
+// readTimeout bounds how long what is in the bucket is read for that: each backup has an index there.
+const readTimeout = 2 * time.Minute
+
 // tell writes the list of this server's backups, and an Event about the Node unless event is nil.
 func (s saving) tell(ctx context.Context, event func(context.Context, admin) error) {
 	ctx = context.WithoutCancel(ctx)
@@ -99,7 +102,7 @@ func (e mapEntry) addTo(entries map[string]string, prefix string) error {
 
 // inBucket returns the entries of this server's backups in the bucket. If it cannot be read as a whole, that is an error besides.
 func (s saving) inBucket(ctx context.Context) (map[string]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	settings := s.settings
 	if settings.S3.Timeout == 0 || settings.S3.Timeout > tellTimeout {

@@ -150,6 +150,9 @@ func (b *Bucket) indexes(ctx context.Context, dirs []string) (found []Index, err
 		x, err := b.index(ctx, path)
 		if err != nil {
 			unread = errors.Join(unread, err)
+			if ctx.Err() != nil {
+				break
+			}
 			continue
 		}
 		found = append(found, x)
