@@ -94,11 +94,11 @@ func seesThePast(t *testing.T, a *arena) {
 	}
 }
 
-// TestOneServer kills the control plane of a single server, with the same clients and checks.
+// TestOneServer kills the control plane of a single server, with the same clients and checks, and then commands that change its keys and certificates.
 func TestOneServer(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
-	a := newArena(t, 1, 0)
+	a := newArenaOf(t, sealedServer(), writePassphrase)
 	a.survive(t, fault{name: "killed", do: func(a *arena) []*hosts.Host {
 		for range 3 {
 			a.killChild(a.Servers[0], "control-plane")
@@ -106,6 +106,7 @@ func TestOneServer(t *testing.T) {
 		}
 		return nil
 	}})
+	t.Run("commands", func(t *testing.T) { killSome(t, a) })
 }
 
 // String is the verdict in one line.

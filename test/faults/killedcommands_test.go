@@ -1,0 +1,249 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
+	"github.com/coracle-dev/coracle/test/verdicts"
+)
+
+// killing is a server with Secrets and ConfigMaps, whose commands are killed.
+type killing struct {
+	*arena
+	server *hosts.Host
+	kept   int // how many of each were made
+	usual  map[string]time.Duration
+}
+
+// withServer ends the name of a kind for which the control plane is killed in place of the command.
+const withServer = "-and-control-plane"
+
+// parts is into how many the duration of a command is divided: it is killed at the end of each but the last.
+const parts = 8
+
+// TestKilledCommands kills the commands that change keys and certificates, and the control plane meanwhile, at all moments, and repeats them: each
+// comes to the end that it has undisturbed, and nothing is lost.
+func TestKilledCommands(t *testing.T) {
+	skipUnlessLong(t)
+	slots.Take(t)
+	hosts.Bin(t)
+	var kinds []string
+	for _, c := range killedCommands() {
+		kinds = append(kinds, c.name)
+		if c.served {
+			kinds = append(kinds, c.name+withServer)
+		}
+	}
+	var k *killing
+	verdicts.Class{Name: "killed-command", Kinds: kinds, Long: parts - 1}.Each(t, func(sub *testing.T, kind string, seed uint64, row *verdicts.Row) {
+		if k != nil && k.broken {
+			k.end()
+			k = nil
+		}
+		if k == nil {
+			k = newKilling(newArenaOf(t, sealedServer(), writePassphrase))
+			k.create(500)
+		}
+		k.t, k.broken = sub, true
+		name, server := strings.CutSuffix(kind, withServer)
+		c := killedCommands()[slices.IndexFunc(killedCommands(), func(c killedCommand) bool { return c.name == name })]
+		k.prepare(c)
+		if k.usual[name] == 0 {
+			began := time.Now()
+			k.server.Coracle(c.args...)
+			k.usual[name] = time.Since(began)
+			sub.Logf("undisturbed: %s", short(k.usual[name]))
+			k.prepare(c)
+		}
+		began := time.Now()
+		row.Seen = k.try(c, k.usual[name]*time.Duration(1+(seed-1)%(parts-1))/parts, server)
+		row.Acknowledged, row.Seconds = 2*k.kept, time.Since(began).Seconds()
+		k.broken = sub.Failed()
+	})
+}
+
+// killSome is the short form, on a server with a few Secrets: each command is killed once, at any moment.
+func killSome(t *testing.T, a *arena) {
+	a.t = t
+	k := newKilling(a)
+	k.create(60)
+	for _, c := range killedCommands() {
+		k.prepare(c)
+		k.try(c, rand.N(c.usual), false)
+	}
+}
+
+func newKilling(a *arena) *killing {
+	return &killing{arena: a, server: a.Servers[0], usual: map[string]time.Duration{}}
+}
+
+// sealedServer is a server that seals the keys of Secrets with a passphrase, which writePassphrase writes.
+func sealedServer() hosts.Plan {
+	return hosts.Plan{Servers: 1, ServerArgs: []string{"--secrets-encryption-passphrase-file=/etc/coracle/passphrase"}}
+}
+
+func writePassphrase(h *hosts.Host) {
+	_ = os.WriteFile(h.Path("/etc/coracle/passphrase"), []byte("the word of the house\n"), 0o600) // without it the server does not start
+}
+
+// api is a client with the administrator's present kubeconfig.
+func (k *killing) api() (set kubernetes.Interface) {
+	k.t.Helper()
+	set, err := k.Client(k.server, hosts.OwnAPI)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return set
+}
+
+// create makes further Secrets and ConfigMaps. The content of each is its name.
+func (k *killing) create(n int) {
+	k.t.Helper()
+	set := k.api()
+	for range n {
+		name := fmt.Sprintf("kept-%d", k.kept)
+		about := metav1.ObjectMeta{Name: name}
+		_, errSecret := set.CoreV1().Secrets("default").Create(k.t.Context(), &corev1.Secret{ObjectMeta: about, Data: map[string][]byte{"name": []byte(name)}}, metav1.CreateOptions{})
+		_, errMap := set.CoreV1().ConfigMaps("default").Create(k.t.Context(), &corev1.ConfigMap{ObjectMeta: about, Data: map[string]string{"name": name}}, metav1.CreateOptions{})
+		if err := errors.Join(errSecret, errMap); err != nil {
+			k.t.Fatal(err)
+		}
+		k.kept++
+	}
+}
+
+// lost returns an error if one of them cannot be read.
+func (k *killing) lost() error {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	set, err := k.Client(k.server, hosts.OwnAPI)
+	if err != nil {
+		return err
+	}
+	secrets, err := set.CoreV1().Secrets("default").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	configMaps, err := set.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	there := map[string]int{}
+	for _, one := range secrets.Items {
+		there[string(one.Data["name"])]++
+	}
+	for _, one := range configMaps.Items {
+		there[one.Data["name"]]++
+	}
+	for i := range k.kept {
+		if name := fmt.Sprintf("kept-%d", i); there[name] != 2 {
+			return fmt.Errorf("of the Secret and the ConfigMap %s, %d are there with their content", name, there[name])
+		}
+	}
+	return nil
+}
+
+// prepare runs the commands before which c changes nothing.
+func (k *killing) prepare(c killedCommand) {
+	k.t.Helper()
+	s := k.await("the server tells its state", func(keyState) error { return nil })
+	if c.ready != nil && !c.ready(s) {
+		for _, args := range c.first {
+			k.server.Coracle(args...)
+		}
+	}
+}
+
+// await waits until the state is as it should be, and returns it.
+func (k *killing) await(what string, right func(keyState) error) (s keyState) {
+	k.t.Helper()
+	k.arena.await(what, func() (err error) {
+		if s, err = k.state(); err == nil {
+			err = right(s)
+		}
+		return err
+	})
+	return s
+}
+
+// try kills a command, or the control plane while it runs, after a time, and repeats it until it ends. It returns how that went.
+func (k *killing) try(c killedCommand, after time.Duration, server bool) (seen string) {
+	k.t.Helper()
+	before := k.await("the state before", func(keyState) error { return nil })
+	began := time.Now()
+	killed, err := k.kill(c, after, server)
+	seen = "killed"
+	if !killed && err == nil {
+		seen = "ended"
+	}
+	k.t.Logf("%s, killed after %s: %s, %v", c.name, short(after), seen, err)
+	between := k.await("the state after the kill", func(keyState) error { return nil })
+	for err != nil {
+		if time.Since(began) > patience {
+			k.t.Fatalf("%s: %v", c.name, err)
+		}
+		if !verdicts.Long() {
+			k.unlock()
+		}
+		if _, err = k.server.TryCoracle(c.args...); err != nil && !server && !strings.Contains(err.Error(), " are being changed by process ") {
+			k.t.Fatalf("%s, repeated: %v", c.name, err)
+		}
+	}
+	k.t.Logf("ended after %s; it was at %q with %d keys, and then at %q with %d", short(time.Since(began)), before.Stage, before.newest(), between.Stage, between.newest())
+	k.await("the state after "+c.name, func(now keyState) error {
+		if !now.HashMatch || now.OtherKeys > 0 {
+			return fmt.Errorf("the server uses other keys than the cluster's: %+v", now)
+		}
+		if right, wrong := now.written(); now.atRest() && (wrong > 0 || right < k.kept) {
+			return fmt.Errorf("%d Secrets are as they should be, and %d are not", right, wrong)
+		}
+		return c.after(before, between, now)
+	})
+	k.arena.await("nothing is lost", k.lost)
+	return seen
+}
+
+// kill runs the command and kills it, or the control plane meanwhile.
+func (k *killing) kill(c killedCommand, after time.Duration, server bool) (killed bool, err error) {
+	k.t.Helper()
+	if !server {
+		return k.server.KillCoracle(after, c.args...)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := k.server.TryCoracle(c.args...)
+		ended <- err
+	}()
+	<-time.After(after)
+	k.killChild(k.server, "control-plane")
+	return true, <-ended
+}
+
+// unlock removes the lock of a killed command, which ends by itself after ten seconds.
+func (k *killing) unlock() {
+	k.t.Helper()
+	err := k.Etcd(k.server, func(ctx context.Context, c *clientv3.Client, _ string) (err error) {
+		for _, record := range []string{"encryption", "authorities"} {
+			_, failed := c.Delete(ctx, "/registry/coracle.io/"+record+"-lock")
+			err = errors.Join(err, failed)
+		}
+		return err
+	})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+}
