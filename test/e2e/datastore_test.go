@@ -63,6 +63,13 @@ func TestDatastore(t *testing.T) {
 	if !logged(t, store, "/one/configmaps/default/kept") || logged(t, store, "/registry/") {
 		t.Error("the data is not below the prefix")
 	}
+	createTreasure(second)
+	t.Log(second.Coracle("secrets-encrypt", "rotate-keys"))
+	if out := first.Coracle("secrets-encrypt", "status"); !strings.Contains(out, "Encryption Status: Enabled\nCurrent Rotation Stage: reencrypt_finished\nServer Encryption Hashes: All hashes match") ||
+		!strings.Contains(out, "*") || !strings.Contains(out, "key2") {
+		t.Error(out)
+	}
+	checkTreasure(t, first)
 	began := time.Now()
 	first.Kill()
 	await(t, "a leader after the first", func(ctx context.Context) bool {

@@ -118,12 +118,9 @@ func testFinishCA(t *testing.T, c *hosts.Cluster, token string) {
 // testAuthorities replaces the authorities of three servers, with commands that are killed and two at once.
 func testAuthorities(t *testing.T, c *hosts.Cluster) {
 	for i, after := range []time.Duration{200 * time.Millisecond, 3 * time.Second} {
-		killed := c.Servers[i].Command(hosts.Bin(t), "certificate", "rotate-ca")
-		if err := killed.Start(); err != nil {
-			t.Fatal(err)
-		}
-		time.AfterFunc(after, func() { _ = killed.Process.Kill() })
-		_ = killed.Wait()
+		killed, err := c.Servers[i].KillCoracle(after, "certificate", "rotate-ca")
+		t.Logf("killed after %s: %t, %v", after, killed, err)
+		c.Unlock(c.Servers[i])
 	}
 	files := c.Servers[1].Path("/var/lib/coracle/server/pki/etcd/peer")
 	former, err := tls.LoadX509KeyPair(files+".crt", files+".key")
@@ -165,20 +162,37 @@ func ended(conn *tls.Conn) bool {
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// testAwayDuringRotation: an agent that was off while its cluster's authorities were replaced comes back without a token.
+// testAwayDuringRotation: an agent that was off while its cluster's authorities were replaced comes back without a token, and a new one joins with a token that
+// was printed before, and starts with it again.
 func testAwayDuringRotation(t *testing.T, c *hosts.Cluster) {
 	server, agent := c.Servers[0], c.Agents[0]
+	late := hosts.New(t, c.Wire, "late", hosts.Options{})
+	if err := os.WriteFile(late.Path("/tmp/token"), []byte(server.Coracle("token", "create")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	server.Coracle("certificate", "rotate-ca")
 	server.Coracle("certificate", "rotate-ca", "--finish", "--force")
 	began := time.Now()
 	s := agent.StartAgent("--token-file=/etc/coracle/gone")
+	former := []string{"--server=https://" + server.IP.String() + ":6443", "--token-file=/tmp/token"}
+	joined := late.StartAgent(former...)
 	agent.Coracle("wait", "--timeout", "1m")
 	t.Logf("back after %.1f s", time.Since(began).Seconds())
+	late.Coracle("wait", "--timeout", "1m")
+	t.Logf("joined after %.1f s", time.Since(began).Seconds())
+	if err := joined.Stop(); err != nil {
+		t.Error(err)
+	}
+	joined = late.StartAgent(former...)
 	hosts.Eventually(t, time.Minute, agent.FormerlySigned)
 	if strings.Contains(s.Log(), "joined the cluster") {
 		t.Error("it joined again")
 	}
-	if err := s.Stop(); err != nil {
-		t.Error(err)
+	late.Coracle("wait", "--timeout", "1m")
+	t.Logf("started again after %.1f s", time.Since(began).Seconds())
+	for _, one := range []*hosts.Server{s, joined} {
+		if err := one.Stop(); err != nil {
+			t.Error(err)
+		}
 	}
 }

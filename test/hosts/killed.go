@@ -2,9 +2,12 @@ package hosts
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"syscall"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // KillCoracle runs a coracle command on the host, and kills it with SIGKILL after a time. killed is false if it has ended before, with err.
@@ -21,4 +24,15 @@ func (h *Host) KillCoracle(after time.Duration, args ...string) (killed bool, er
 		err = fmt.Errorf("%w: %s", err, out.Bytes())
 	}
 	return !timer.Stop() && err != nil, err
+}
+
+// Unlock removes the locks of killed commands that changed keys or authorities, which end by themselves after ten seconds.
+func (c *Cluster) Unlock(h *Host) {
+	c.t.Helper()
+	for _, record := range []string{"encryption", "authorities"} {
+		h.must(c.Etcd(h, func(ctx context.Context, client *clientv3.Client, _ string) error {
+			_, err := client.Delete(ctx, "/registry/coracle.io/"+record+"-lock")
+			return err
+		}))
+	}
 }

@@ -91,7 +91,7 @@ func newJoiner(cfg config.Config, resolve Resolve, waiting func(error)) (*joiner
 		return nil, fmt.Errorf("%w; join again after coracle reset", err)
 	}
 	if ca, err := pki.OwnCA(cfg.Dirs); err == nil && j.memory.Joined && cfg.Role == config.Server {
-		j.memory.CA = ca
+		j.memory.trust(ca)
 	}
 	if j.token, err = parseEither(cfg.Join.Token, cfg.Join.TokenFile); err != nil && j.member() && forgiven(err) {
 		return j, nil
@@ -241,7 +241,10 @@ func (j *joiner) join(ctx context.Context, path string) (config.Known, error) {
 
 // accept saves a server's response. If it is interrupted, the next start joins again.
 func (j *joiner) accept(server string, r Response) (config.Known, error) {
-	memory := Memory{Cluster: r.Cluster, Joined: true}
+	memory := j.memory
+	memory.follow(r.Cluster)
+	memory.Joined, memory.Joining = true, ""
+	memory.accept(j.token.Pin) // the server has proved that it names the CA, or one that the CA has replaced
 	cfg, err := j.resolve(memory.known(server))
 	if err != nil {
 		return config.Known{}, exitcode.With(exitcode.Misuse, err)
@@ -268,7 +271,7 @@ func (j *joiner) accept(server string, r Response) (config.Known, error) {
 
 // sameCluster refuses a token for another cluster than the one that this machine has joined.
 func (j *joiner) sameCluster() error {
-	if j.token == nil || len(j.memory.CA) == 0 || SameCluster(*j.token, j.memory.CA) {
+	if j.token == nil || len(j.memory.CA) == 0 || j.memory.accepts(j.token.Pin) {
 		return nil
 	}
 	return fmt.Errorf("this machine has joined the cluster of %s, and the token is for another one: leave the token out, or forget the old cluster "+

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -59,7 +60,11 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(c.answer))
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}
+	present := func(*tls.ClientHelloInfo) (*tls.Config, error) { // it changes with the authorities
+		pair, err := tls.LoadX509KeyPair(c.cfg.Dirs.PKI()+"/apiserver.crt", c.cfg.Dirs.PKI()+"/apiserver.key")
+		return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}, err
+	}
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, GetConfigForClient: present}
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	c.url = s.URL
@@ -351,6 +356,61 @@ func TestRefreshKeepsTrust(t *testing.T) {
 	}
 	if after, err := LoadMemory(cfg.Dirs.Cluster()); err != nil || !bytes.Equal(after.CA, before.CA) {
 		t.Errorf("the agent trusts %s, %v", after.CA, err)
+	}
+}
+
+// replaceCA goes through a change of the authorities, and stops after a stage.
+func replaceCA(t *testing.T, cfg config.Config, last pki.RotationStage) {
+	t.Helper()
+	r, err := pki.BeginRotation(cfg.Dirs, nil, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if err := pki.Adopt(cfg, r.Files()); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case r.Stage == last:
+			return
+		case r.Stage == pki.Trusting:
+			r.Stage = pki.Signing
+		default:
+			r = r.Finish()
+		}
+	}
+}
+
+// TestFormerToken: a token with the hash of an authority that was replaced, also twice, lets machines join, and start again with it.
+func TestFormerToken(t *testing.T) {
+	c, before := newCluster(t), hostOf(t, config.Agent, "before")
+	starts := func(cfg config.Config, what string) {
+		t.Helper()
+		if known, err := joinerOf(t, c.asking(cfg)).agent(t.Context()); err != nil || known.From != c.url {
+			t.Errorf("%s: %+v, %v", what, known, err)
+		}
+	}
+	starts(before, "the first join")
+	for round := range 2 {
+		for _, stage := range []pki.RotationStage{pki.Trusting, pki.Signing, pki.Finished} {
+			replaceCA(t, c.cfg, stage)
+			fresh := hostOf(t, config.Agent, "after")
+			for _, what := range []string{"at first", "again"} {
+				what = fmt.Sprintf("change %d, %s, %s", round+1, stage, what)
+				starts(before, "who has joined before, "+what)
+				starts(fresh, "who joins then, "+what)
+			}
+		}
+	}
+	c.code = http.StatusServiceUnavailable
+	hasty := joinerOf(t, c.asking(before))
+	hasty.timeout = 500 * time.Millisecond
+	if _, err := hasty.agent(t.Context()); err != nil {
+		t.Errorf("with a server that cannot answer: %v", err)
+	}
+	other := newCluster(t)
+	if _, err := joinerOf(t, other.asking(before)).agent(t.Context()); err == nil || !strings.Contains(err.Error(), "the token is for another one") {
+		t.Errorf("with another cluster's token: %v", err)
 	}
 }
 

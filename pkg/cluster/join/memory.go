@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
@@ -23,6 +24,35 @@ type Memory struct {
 	// Joining is the URL of the server that is being joined, while the cluster's keys are being written. A machine that was
 	// interrupted then has some keys of a cluster of which it is not a member yet.
 	Joining string `json:"entering,omitempty"`
+	// Former are the hashes of authorities that the CA has replaced: a token that was printed before names one of them.
+	Former []string `json:"former,omitempty"`
+}
+
+// follow takes over what a server has sent.
+func (m *Memory) follow(c Cluster) {
+	m.trust(c.CA)
+	m.Cluster = c
+}
+
+// trust replaces the CA. It keeps the hashes of those authorities that the new bundle lacks.
+func (m *Memory) trust(bundle []byte) {
+	former := pki.ParseCerts(m.CA)
+	m.CA = bundle
+	for _, one := range former {
+		m.accept(pki.Fingerprint(one))
+	}
+}
+
+// accept keeps a hash that tokens for the cluster may have.
+func (m *Memory) accept(pin string) {
+	if !m.accepts(pin) {
+		m.Former = append(m.Former, pin)
+	}
+}
+
+// accepts reports whether a token with a hash is for the cluster. One without a hash fits every cluster.
+func (m *Memory) accepts(pin string) bool {
+	return pin == "" || slices.Contains(m.Former, pin) || len(pinned(pki.ParseCerts(m.CA), pin)) > 0
 }
 
 // LoadMemory reads a memory. It is empty if the file does not exist.

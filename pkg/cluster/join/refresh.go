@@ -42,7 +42,7 @@ func (j *joiner) refresh(ctx context.Context, files func(paths.Dirs) (cert, key 
 		logrus.Warnf("no server answers; starting with the stored settings of the cluster: %v", err)
 		return j.memory.known(""), nil
 	}
-	j.memory.Cluster = cluster
+	j.memory.follow(cluster)
 	return j.memory.known("https://" + from), j.memory.Save(j.file)
 }
 

@@ -51,7 +51,7 @@ func (j *joiner) rejoinAny(ctx context.Context, servers []string) (config.Known,
 		switch {
 		case err == nil:
 			logrus.Infof("renewed this node's certificate, which was not accepted any more, at %s", server)
-			j.memory.Cluster = cluster
+			j.memory.follow(cluster)
 			return j.memory.known("https://" + server), j.memory.Save(j.file)
 		case exitcode.ClassOf(err) == exitcode.Removed:
 			return config.Known{}, err

@@ -92,8 +92,3 @@ func (w *verifier) adopt(offered []byte) []byte {
 func pinned(all []*x509.Certificate, pin string) []*x509.Certificate {
 	return slices.DeleteFunc(slices.Clone(all), func(c *x509.Certificate) bool { return pki.Fingerprint(c) != pin })
 }
-
-// SameCluster reports whether a token is for the cluster with the CA. A token without a pin fits every cluster.
-func SameCluster(t Token, ca []byte) bool {
-	return t.Pin == "" || slices.ContainsFunc(pki.ParseCerts(ca), func(c *x509.Certificate) bool { return pki.Fingerprint(c) == t.Pin })
-}

@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -70,12 +71,20 @@ func TestForgedChains(t *testing.T) {
 		pair.Certificate = append([][]byte{pair.Certificate[0]}, chain...)
 		return pair
 	}
+	// A statement for an attacker's authority, by one that has no more than the name of ours.
+	next := &x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "next"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	statement, err := x509.CreateCertificate(rand.Reader, next, sameName, attackerKey.Public(), attackerKey)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, pair := range map[string]tls.Certificate{
 		"another cluster's certificate with our CA behind it": withChain(apiserverPair(t, other), realCA.Raw),
 		"both CAs behind it":                                withChain(apiserverPair(t, other), pki.ParseCerts(ca(t, other))[0].Raw, realCA.Raw),
 		"a CA of the same name and key identifier":          withChain(leafBy(t, sameName, attackerKey), realCA.Raw),
 		"signed by a node, whose certificate our CA signed": withChain(leafBy(t, nodeCert, nodeKey), nodeCert.Raw, realCA.Raw),
-		"no chain": withChain(leafBy(t, sameName, attackerKey)),
+		"a statement that our CA has not signed":            withChain(leafBy(t, next, attackerKey), statement, realCA.Raw),
+		"no chain":                                          withChain(leafBy(t, sameName, attackerKey)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked atomic.Bool
@@ -92,6 +101,42 @@ func TestForgedChains(t *testing.T) {
 				t.Error("the request was sent")
 			}
 		})
+	}
+}
+
+// TestStatements: a token that names a former CA is for the server whose CA that one has signed a statement for, and for no other one.
+func TestStatements(t *testing.T) {
+	ours := machine(t, "boat-1")
+	former, formerCA := tokenFor(t, ours), ca(t, ours)
+	for _, stage := range []pki.RotationStage{pki.Signing, pki.Finished} {
+		replaceCA(t, ours, stage)
+		pair := apiserverPair(t, ours)
+		for _, client := range []Client{{Token: former}, {Token: former, CA: formerCA}, {Token: tokenFor(t, ours)}} {
+			client.Server = serveWith(t, pair, admit(t, ours))
+			if _, err := client.Join(t.Context(), PathAgent, request(t)); err != nil {
+				t.Errorf("%s: %v", stage, err)
+			}
+		}
+		stated := 0
+		for i, der := range pair.Certificate {
+			cert, err := x509.ParseCertificate(der)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cert.CheckSignatureFrom(pki.ParseCerts(formerCA)[0]) != nil || cert.Equal(pki.ParseCerts(formerCA)[0]) {
+				continue
+			}
+			stated++
+			without := pair
+			without.Certificate = slices.Delete(slices.Clone(pair.Certificate), i, i+1)
+			client := Client{Server: serveWith(t, without, admit(t, ours)), Token: former}
+			if _, err := client.Join(t.Context(), PathAgent, request(t)); err == nil || !strings.Contains(err.Error(), "another cluster") {
+				t.Errorf("%s, without the statement: %v", stage, err)
+			}
+		}
+		if stated == 0 {
+			t.Errorf("%s: there is no statement in the chain", stage)
+		}
 	}
 }
 

@@ -139,3 +139,21 @@ func crossOf(d paths.Dirs, a authority) []byte {
 	}
 	return data
 }
+
+// formerOf returns the cluster's former CAs, in PEM form, without those in a bundle. Of other authorities none are kept.
+func formerOf(d paths.Dirs, a authority, bundle []byte) (out []byte) {
+	if a != clusterCA {
+		return nil
+	}
+	data, err := os.ReadFile(filepath.Join(d.PKI(), formerCAs))
+	if err != nil {
+		return nil // there are none
+	}
+	present := ParseCerts(bundle)
+	for _, one := range ParseCerts(data) {
+		if !slices.ContainsFunc(present, one.Equal) {
+			out = append(out, encodeCert(one)...)
+		}
+	}
+	return out
+}
