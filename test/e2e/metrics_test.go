@@ -11,14 +11,19 @@ import (
 )
 
 // TestMetrics queries two servers for the usage of three nodes and their pods, one of which can be reached only through
-// its tunnels, and lets autoscalers use it.
+// its tunnels, and lets autoscalers use it. The cluster's authorities are a company's.
 func TestMetrics(t *testing.T) {
 	slots.Take(t)
+	hosts.Bin(t)
+	company := newCompany(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 2, Agents: 1, Images: true,
 		ServerArgs: []string{"--kube-controller-manager-arg=horizontal-pod-autoscaler-sync-period=3s"},
 		Prepare: func(h *hosts.Host) []string {
 			if strings.HasPrefix(h.Name, "agent") {
 				h.Run("sh", "-c", "echo '"+firewall+"' | nft -f -")
+			}
+			if h.Name == "server-1" {
+				company.write(h.Data("server", "pki"), "one")
 			}
 			return nil
 		}})
@@ -73,6 +78,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("kubectl top took %s", took)
 		}
 	})
+	t.Run("authorities of a company", func(t *testing.T) { testCompany(t, c.For(t), company) })
 }
 
 // topNodes returns an error unless a server has figures of all nodes.

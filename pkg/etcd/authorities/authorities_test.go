@@ -4,124 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/etcd/encryption"
+	"github.com/coracle-dev/coracle/test/fakeetcd"
 )
 
 const prefix = "/registry"
 
-// errKilled is what a command meets that would have gone on after it was killed.
-var errKilled = errors.New("killed")
-
-// etcd is an etcd in memory. A command that uses it is killed after some of its writes.
-type etcd struct {
-	clientv3.KV
-	clientv3.Lease
-	data     map[string]*mvccpb.KeyValue
-	revision int64
-	writes   int // of commands
-	kill     int // after how many of them; none if it is 0
-	written  func(key string)
-}
-
-func (e *etcd) header() *etcdserverpb.ResponseHeader {
-	return &etcdserverpb.ResponseHeader{Revision: e.revision}
-}
-
-func (e *etcd) Get(_ context.Context, from string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	got, end := &clientv3.GetResponse{Header: e.header()}, string(clientv3.OpGet(from, opts...).RangeBytes())
-	for _, key := range slices.Sorted(maps.Keys(e.data)) {
-		if key == from || end != "" && key >= from && key < end {
-			got.Kvs = append(got.Kvs, e.data[key])
-		}
-	}
-	return got, e.dead()
-}
-
-func (e *etcd) Grant(context.Context, int64) (*clientv3.LeaseGrantResponse, error) {
-	return &clientv3.LeaseGrantResponse{ID: 1}, e.dead()
-}
-
-func (e *etcd) Revoke(context.Context, clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
-	delete(e.data, prefix+"/coracle.io/authorities-lock")
-	return nil, nil
-}
-
-func (e *etcd) KeepAlive(ctx context.Context, _ clientv3.LeaseID) (<-chan *clientv3.LeaseKeepAliveResponse, error) {
-	alive := make(chan *clientv3.LeaseKeepAliveResponse)
-	context.AfterFunc(ctx, func() { close(alive) })
-	return alive, nil
-}
-
-// dead returns an error after the command was killed.
-func (e *etcd) dead() error {
-	if e.kill > 0 && e.writes >= e.kill {
-		return errKilled
-	}
-	return nil
-}
-
-func (e *etcd) Txn(context.Context) clientv3.Txn { return &txn{etcd: e} }
-
-// put writes a key.
-func (e *etcd) put(key, value string) {
-	e.revision++
-	e.data[key] = &mvccpb.KeyValue{Key: []byte(key), Value: []byte(value), ModRevision: e.revision}
-}
-
-// txn writes a key if it has not changed.
-type txn struct {
-	clientv3.Txn
-	etcd *etcd
-	when []clientv3.Cmp
-	then clientv3.Op
-}
-
-func (t *txn) If(when ...clientv3.Cmp) clientv3.Txn { t.when = when; return t }
-func (t *txn) Then(ops ...clientv3.Op) clientv3.Txn { t.then = ops[0]; return t }
-func (t *txn) Else(...clientv3.Op) clientv3.Txn     { return t }
-
-func (t *txn) Commit() (*clientv3.TxnResponse, error) {
-	if err := t.etcd.dead(); err != nil {
-		return nil, err
-	}
-	key := string(t.then.KeyBytes())
-	got := &clientv3.TxnResponse{Header: t.etcd.header()}
-	present := t.etcd.data[key]
-	if want := t.when[0].GetCompare().GetModRevision(); want != present.GetModRevision() {
-		answer := &etcdserverpb.RangeResponse{}
-		if present != nil {
-			answer.Kvs = append(answer.Kvs, present)
-		}
-		got.Responses = []*etcdserverpb.ResponseOp{{Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: answer}}}
-		return got, nil
-	}
-	got.Succeeded = true
-	t.etcd.put(key, string(t.then.ValueBytes()))
-	t.etcd.writes++
-	t.etcd.written(key)
-	return got, nil
-}
-
 // cluster has two servers. The first, on which commands run, follows the record at once, and the second when it is waited for.
 type cluster struct {
 	*testing.T
-	etcd    *etcd
+	etcd    *fakeetcd.Etcd
 	client  *clientv3.Client
 	servers []config.Config
 	ids     map[string]bool // the authorities that were made
@@ -129,8 +33,8 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{T: t, etcd: &etcd{data: map[string]*mvccpb.KeyValue{}}, ids: map[string]bool{}, client: clientv3.NewCtxClient(t.Context())}
-	c.client.KV, c.client.Lease = c.etcd, c.etcd
+	c := &cluster{T: t, ids: map[string]bool{}}
+	c.etcd, c.client = fakeetcd.Client(t.Context())
 	for i := range 2 {
 		root := t.TempDir()
 		address := netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
@@ -152,7 +56,7 @@ func newCluster(t *testing.T) *cluster {
 		c.must(err)
 		c.servers = append(c.servers, cfg)
 	}
-	c.etcd.written = func(key string) {
+	c.etcd.Written = func(key string) {
 		if strings.HasSuffix(key, "/authorities") {
 			c.follow(c.servers[0])
 		}
@@ -163,7 +67,7 @@ func newCluster(t *testing.T) *cluster {
 	for _, cfg := range c.servers {
 		c.follow(cfg)
 	}
-	c.etcd.writes = 0
+	c.etcd.Writes = 0
 	return c
 }
 
@@ -195,9 +99,9 @@ func (c *cluster) rotation(cfg config.Config) (r pki.Rotation, err error) {
 // follow has a server take the record over and report it, as package authorityfiles does.
 func (c *cluster) follow(cfg config.Config) {
 	c.Helper()
-	kill := c.etcd.kill // it is the command that is dead
-	c.etcd.kill = 0
-	defer func() { c.etcd.kill = kill }()
+	kill := c.etcd.Kill // it is the command that is dead
+	c.etcd.Kill = 0
+	defer func() { c.etcd.Kill = kill }()
 	r, err := c.rotation(cfg)
 	c.must(err)
 	if r.Stage != "" && !r.Matches(cfg.Dirs) {
@@ -206,21 +110,21 @@ func (c *cluster) follow(cfg config.Config) {
 	if r.Stage != "" {
 		c.ids[string(r.After["ca.crt"])] = true
 	}
-	c.etcd.put(prefix+"/coracle.io/authorities-servers/"+cfg.Node.Name, fmt.Sprintf(`{"hash": %q}`, r.ID()))
+	c.etcd.Set(prefix+"/coracle.io/authorities-servers/"+cfg.Node.Name, fmt.Sprintf(`{"hash": %q}`, r.ID()))
 }
 
 // readable: after any write each server opens what is in the datastore, whether or not it has followed it already.
 func (c *cluster) readable(key string) {
 	c.Helper()
-	kill := c.etcd.kill
-	c.etcd.kill = 0
-	defer func() { c.etcd.kill = kill }()
+	kill := c.etcd.Kill
+	c.etcd.Kill = 0
+	defer func() { c.etcd.Kill = kill }()
 	for _, cfg := range c.servers {
 		if _, err := c.rotation(cfg); err != nil {
-			c.Errorf("after %s was written as the %d. %s cannot open the record of the authorities: %v", key, c.etcd.writes, cfg.Node.Name, err)
+			c.Errorf("after %s was written as the %d. %s cannot open the record of the authorities: %v", key, c.etcd.Writes, cfg.Node.Name, err)
 		}
 		if keys, err := c.secrets(cfg).Load(c.Context()); err != nil || keys.Write != "key1" {
-			c.Errorf("after %s was written as the %d. %s has the encryption key %q: %v", key, c.etcd.writes, cfg.Node.Name, keys.Write, err)
+			c.Errorf("after %s was written as the %d. %s has the encryption key %q: %v", key, c.etcd.Writes, cfg.Node.Name, keys.Write, err)
 		}
 	}
 }
@@ -233,7 +137,7 @@ func (c *cluster) change() Change {
 			Store: Store(c.client, prefix, c.seals(first, pki.SealAuthorities)), Who: "the test", Tell: func(string) {}, Patience: time.Minute,
 			Running: func(context.Context) ([]string, int, error) {
 				c.follow(c.servers[1])
-				return []string{"boat-1", "boat-2"}, 2, c.etcd.dead()
+				return []string{"boat-1", "boat-2"}, 2, nil
 			},
 		},
 		Secrets: c.secrets(first), Dirs: first.Dirs, All: func(context.Context) ([]string, error) { return nil, nil },
@@ -243,18 +147,18 @@ func (c *cluster) change() Change {
 // run runs a command, kills it after so many of its writes, and its repetition after two: that of the lock and another one. It reports whether it was killed.
 func (c *cluster) run(after int, do func(Change) error) (killed bool) {
 	c.Helper()
-	for _, c.etcd.kill = range []int{after, 2, 0} {
-		c.etcd.writes = 0
+	for _, c.etcd.Kill = range []int{after, 2, 0} {
+		c.etcd.Writes = 0
 		err := do(c.change())
-		delete(c.etcd.data, prefix+"/coracle.io/authorities-lock") // it ends by itself
+		delete(c.etcd.Data, prefix+"/coracle.io/authorities-lock") // it ends by itself
 		if err == nil {
 			break
 		}
-		if killed = true; !errors.Is(err, errKilled) {
+		if killed = true; !errors.Is(err, fakeetcd.ErrKilled) {
 			c.Fatalf("killed after %d writes: %v", after, err)
 		}
 	}
-	c.etcd.kill = 0
+	c.etcd.Kill = 0
 	return killed
 }
 
