@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
@@ -33,28 +34,32 @@ type leaf struct{ Issuer, NotAfter string }
 
 // state asks for it. certificate check fails if a certificate is not as it should be.
 func (k *killing) state() (s keyState, err error) {
-	out, err := k.server.TryCoracle("secrets-encrypt", "status", "-o", "json")
-	if err == nil {
-		err = json.Unmarshal([]byte(out), &s)
-	}
-	if err != nil {
-		return s, err
-	}
 	var all []struct{ Name, Issuer, NotAfter string }
-	if out, err = k.server.TryCoracle("certificate", "check", "-o", "json"); err == nil {
-		err = json.Unmarshal([]byte(out), &all)
-	}
+	var unread error
+	var both sync.WaitGroup
+	both.Go(func() { unread = k.tell(&all, "certificate", "check") })
+	err = k.tell(&s, "secrets-encrypt", "status")
+	both.Wait()
 	s.Leaves = map[string]leaf{}
 	for _, one := range all {
 		if !strings.HasSuffix(one.Name, "ca") {
 			s.Leaves[one.Name] = leaf{one.Issuer, one.NotAfter}
 		}
 	}
-	data, unread := os.ReadFile(k.server.Data("server", "pki", "ca.crt"))
+	data, missing := os.ReadFile(k.server.Data("server", "pki", "ca.crt"))
 	for _, cert := range pki.ParseCerts(data) {
 		s.Authorities = append(s.Authorities, cert.Subject.String())
 	}
-	return s, errors.Join(err, unread)
+	return s, errors.Join(err, unread, missing)
+}
+
+// tell decodes what a command tells.
+func (k *killing) tell(into any, args ...string) error {
+	out, err := k.server.TryCoracle(append(args, "-o", "json")...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(out), into)
 }
 
 // newest is the number of the key that was made last.

@@ -60,16 +60,16 @@ func TestKilledCommands(t *testing.T) {
 		k.t, k.broken = sub, true
 		name, server := strings.CutSuffix(kind, withServer)
 		c := killedCommands()[slices.IndexFunc(killedCommands(), func(c killedCommand) bool { return c.name == name })]
-		k.prepare(c)
+		before := k.prepare(c)
 		if k.usual[name] == 0 {
 			began := time.Now()
 			k.server.Coracle(c.args...)
 			k.usual[name] = time.Since(began)
 			sub.Logf("undisturbed: %s", short(k.usual[name]))
-			k.prepare(c)
+			before = k.prepare(c)
 		}
 		began := time.Now()
-		row.Seen = k.try(c, k.usual[name]*time.Duration(1+(seed-1)%(parts-1))/parts, server)
+		row.Seen = k.try(c, before, k.usual[name]*time.Duration(1+(seed-1)%(parts-1))/parts, server)
 		row.Acknowledged, row.Seconds = 2*k.kept, time.Since(began).Seconds()
 		k.broken = sub.Failed()
 	})
@@ -82,8 +82,7 @@ func killSome(t *testing.T, a *arena) {
 	k.create(60)
 	all := killedCommands()
 	for _, i := range rand.Perm(len(all))[:3] {
-		k.prepare(all[i])
-		k.try(all[i], rand.N(all[i].usual), false)
+		k.try(all[i], k.prepare(all[i]), rand.N(all[i].usual), false)
 	}
 }
 
@@ -157,15 +156,17 @@ func (k *killing) lost() error {
 	return nil
 }
 
-// prepare runs the commands before which c changes nothing.
-func (k *killing) prepare(c killedCommand) {
+// prepare returns the state before a command. It runs the commands that give that one something to do.
+func (k *killing) prepare(c killedCommand) (before keyState) {
 	k.t.Helper()
-	s := k.await("the server tells its state", func(keyState) error { return nil })
-	if c.ready != nil && !c.ready(s) {
+	ask := func() { before = k.await("the state before", func(keyState) error { return nil }) }
+	if ask(); c.ready != nil && !c.ready(before) {
 		for _, args := range c.first {
 			k.server.Coracle(args...)
 		}
+		ask()
 	}
+	return before
 }
 
 // await waits until the state is as it should be, and returns it.
@@ -181,9 +182,8 @@ func (k *killing) await(what string, right func(keyState) error) (s keyState) {
 }
 
 // try kills a command, or the control plane while it runs, after a time, and repeats it until it ends. It returns how that went.
-func (k *killing) try(c killedCommand, after time.Duration, server bool) (seen string) {
+func (k *killing) try(c killedCommand, before keyState, after time.Duration, server bool) (seen string) {
 	k.t.Helper()
-	before := k.await("the state before", func(keyState) error { return nil })
 	began := time.Now()
 	killed, err := k.kill(c, after, server)
 	seen = "killed"
