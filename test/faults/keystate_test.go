@@ -117,7 +117,7 @@ type killedCommand struct {
 	// ready reports whether the command has something to do; if not, the commands first give it that.
 	ready func(keyState) bool
 	first [][]string
-	// after checks what the command has changed. between is what was there when it had been killed.
+	// after checks what the command has changed. between is what was there when it had been killed, if it was repeated then.
 	after  func(before, between, now keyState) error
 	served bool          // the server does work for it
 	local  bool          // it is about this server alone
@@ -132,44 +132,44 @@ func killedCommands() []killedCommand {
 	enable := [][]string{secrets("enable")}
 	changing := func(s keyState) bool { return len(s.Authorities) > 1 }
 	return []killedCommand{
-		{name: "prepare", args: secrets("prepare"), ready: enabled, first: enable, usual: time.Second, after: func(before, _, now keyState) error {
+		{name: "prepare", args: secrets("prepare"), ready: enabled, first: enable, usual: 2 * time.Second, after: func(before, _, now keyState) error {
 			return now.keys("prepare", before.active(), before.newest()+1)
 		}},
-		{name: "rotate", args: secrets("rotate"), ready: func(s keyState) bool { return s.Stage == "prepare" }, first: [][]string{secrets("prepare")}, usual: time.Second,
+		{name: "rotate", args: secrets("rotate"), ready: func(s keyState) bool { return s.Stage == "prepare" }, first: [][]string{secrets("prepare")}, usual: 2 * time.Second,
 			after: func(before, _, now keyState) error { return now.keys("rotate", before.newest(), before.newest()) }},
 		{name: "reencrypt", args: secrets("reencrypt"), ready: func(s keyState) bool { return s.Stage == "rotate" }, first: [][]string{secrets("prepare"), secrets("rotate")}, usual: time.Second,
 			after: func(before, _, now keyState) error {
 				return now.keys("reencrypt_finished", before.newest(), before.newest())
 			}},
-		{name: "rotate-keys", args: secrets("rotate-keys"), ready: enabled, first: enable, served: true, usual: time.Second, after: func(before, between, now keyState) error {
+		{name: "rotate-keys", args: secrets("rotate-keys"), ready: enabled, first: enable, served: true, usual: 4 * time.Second, after: func(before, between, now keyState) error {
 			next := before.newest() + 1
 			if between.atRest() && between.active() == next { // it was killed after the last step, and another key is made
 				next++
 			}
 			return now.keys("reencrypt_finished", next, next)
 		}},
-		{name: "disable", args: secrets("disable"), ready: enabled, first: enable, usual: time.Second, after: func(before, _, now keyState) error {
+		{name: "disable", args: secrets("disable"), ready: enabled, first: enable, usual: 2 * time.Second, after: func(before, _, now keyState) error {
 			return now.keys("reencrypt_finished", 0, before.newest())
 		}},
-		{name: "enable", args: secrets("enable"), ready: func(s keyState) bool { return !s.Enable && s.atRest() }, first: [][]string{secrets("disable")}, usual: time.Second,
+		{name: "enable", args: secrets("enable"), ready: func(s keyState) bool { return !s.Enable && s.atRest() }, first: [][]string{secrets("disable")}, usual: 4 * time.Second,
 			after: func(before, _, now keyState) error {
 				return now.keys("reencrypt_finished", before.newest()+1, before.newest()+1)
 			}},
-		{name: "unseal", args: secrets("unseal"), ready: func(s keyState) bool { return s.Passphrase }, first: [][]string{secrets("seal")}, usual: time.Second,
+		{name: "unseal", args: secrets("unseal"), ready: func(s keyState) bool { return s.Passphrase }, first: [][]string{secrets("seal")}, usual: 200 * time.Millisecond,
 			after: func(before, _, now keyState) error {
 				if now.Passphrase {
 					return errors.New("the keys are sealed")
 				}
 				return now.keys(before.Stage, before.active(), before.newest())
 			}},
-		{name: "seal", args: secrets("seal"), ready: func(s keyState) bool { return !s.Passphrase && enabled(s) }, first: append(enable, secrets("unseal")), usual: time.Second,
+		{name: "seal", args: secrets("seal"), ready: func(s keyState) bool { return !s.Passphrase && enabled(s) }, first: append(enable, secrets("unseal")), usual: 4 * time.Second,
 			after: func(before, _, now keyState) error {
 				if !now.Passphrase {
 					return errors.New("the keys are not sealed")
 				}
 				return now.keys("reencrypt_finished", before.newest()+1, before.newest()+1)
 			}},
-		{name: "certificate-rotate", args: []string{"certificate", "rotate"}, served: true, local: true, usual: time.Second, after: func(before, _, now keyState) error {
+		{name: "certificate-rotate", args: []string{"certificate", "rotate"}, served: true, local: true, usual: 800 * time.Millisecond, after: func(before, _, now keyState) error {
 			for name, one := range before.Leaves {
 				if now.Leaves[name].NotAfter == one.NotAfter || now.Leaves[name].Issuer != one.Issuer {
 					return fmt.Errorf("the certificate %s was %v and is %v", name, one, now.Leaves[name])
@@ -177,7 +177,7 @@ func killedCommands() []killedCommand {
 			}
 			return nil
 		}},
-		{name: "rotate-ca", args: ca(), ready: func(s keyState) bool { return !changing(s) }, first: [][]string{ca("--finish", "--force")}, served: true, usual: time.Second,
+		{name: "rotate-ca", args: ca(), ready: func(s keyState) bool { return !changing(s) }, first: [][]string{ca("--finish", "--force")}, served: true, usual: 4 * time.Second,
 			after: func(before, between, now keyState) error {
 				if len(now.Authorities) != 2 || now.Authorities[1] != before.Authorities[0] || now.Authorities[0] == before.Authorities[0] {
 					return fmt.Errorf("the authorities were %q and are %q", before.Authorities, now.Authorities)
@@ -193,7 +193,7 @@ func killedCommands() []killedCommand {
 				}
 				return nil
 			}},
-		{name: "rotate-ca-finish", args: ca("--finish", "--force"), ready: changing, first: [][]string{ca()}, served: true, usual: time.Second, after: func(before, _, now keyState) error {
+		{name: "rotate-ca-finish", args: ca("--finish", "--force"), ready: changing, first: [][]string{ca()}, served: true, usual: 2 * time.Second, after: func(before, _, now keyState) error {
 			if !slices.Equal(now.Authorities, before.Authorities[:1]) {
 				return fmt.Errorf("the authorities were %q and are %q", before.Authorities, now.Authorities)
 			}

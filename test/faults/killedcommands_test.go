@@ -205,7 +205,10 @@ func (k *killing) try(c killedCommand, before keyState, after time.Duration, vic
 		seen = "ended"
 	}
 	k.t.Logf("%s, killed after %s: %s, %v", c.name, short(after), seen, err)
-	between := k.await("the state after the kill", func(keyState) error { return nil })
+	between := before
+	if err != nil {
+		between = k.await("the state after the kill", func(keyState) error { return nil })
+	}
 	for err != nil {
 		if time.Since(began) > patience {
 			k.t.Fatalf("%s: %v", c.name, err)
