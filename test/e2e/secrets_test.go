@@ -184,11 +184,12 @@ func killedChange(t *testing.T, c *hosts.Cluster, h *hosts.Host) {
 	if !killed && err != nil {
 		t.Fatal(err)
 	}
+	c.Unlock(h)
 	var both sync.WaitGroup
 	for _, operator := range c.Servers[1:] {
 		both.Go(func() {
 			attempts := 0
-			hosts.Eventually(t, time.Minute, func() error { // the lock of the killed command ends by itself
+			hosts.Eventually(t, time.Minute, func() error {
 				_, err := operator.TryCoracle("secrets-encrypt", "rotate-keys")
 				attempts++
 				if err != nil && !lockedBy.MatchString(err.Error()) {
