@@ -360,7 +360,7 @@ func TestRefreshKeepsTrust(t *testing.T) {
 }
 
 // replaceCA goes through a change of the authorities, and stops after a stage.
-func replaceCA(t *testing.T, cfg config.Config, last pki.RotationStage) {
+func replaceCA(t *testing.T, cfg config.Config, last pki.RotationStage) pki.Rotation {
 	t.Helper()
 	r, err := pki.BeginRotation(cfg.Dirs, nil, time.Now())
 	if err != nil {
@@ -372,12 +372,50 @@ func replaceCA(t *testing.T, cfg config.Config, last pki.RotationStage) {
 		}
 		switch {
 		case r.Stage == last:
-			return
+			return r
 		case r.Stage == pki.Trusting:
 			r.Stage = pki.Signing
 		default:
 			r = r.Finish()
 		}
+	}
+}
+
+// TestReplaced: a running node notices that the cluster has another authority, and that a former one is accepted no more. When it has renewed its certificate, it
+// knows the same ones as the servers.
+func TestReplaced(t *testing.T) {
+	c, cfg := newCluster(t), hostOf(t, config.Agent, "second")
+	cfg.Node.BalancerPort = netip.MustParseAddrPort(strings.TrimPrefix(c.url, "https://")).Port()
+	if _, err := joinerOf(t, c.asking(cfg)).agent(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if Replaced(t.Context(), cfg) {
+		t.Error("nothing was replaced")
+	}
+	renews := func(what string, want int) {
+		t.Helper()
+		if !Replaced(t.Context(), cfg) {
+			t.Errorf("%s: it does not notice that", what)
+		}
+		client, err := AsNode(cfg)
+		if err == nil {
+			err = Renew(t.Context(), cfg, client)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		data, err := os.ReadFile(filepath.Join(cfg.Dirs.NodePKI(), "ca.crt"))
+		if known := len(pki.ParseCerts(data)); err != nil || known != want || Replaced(t.Context(), cfg) {
+			t.Errorf("%s: it knows %d authorities, %v", what, known, err)
+		}
+	}
+	for range 2 {
+		r := replaceCA(t, c.cfg, pki.Signing)
+		renews("another authority signs", 2)
+		if err := pki.Adopt(c.cfg, r.Finish().Files()); err != nil {
+			t.Fatal(err)
+		}
+		renews("the former one is dropped", 1)
 	}
 }
 

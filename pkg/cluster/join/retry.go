@@ -143,7 +143,7 @@ func AsNode(cfg config.Config) (Client, error) {
 }
 
 // Replaced reports whether the servers have other authorities than this node knows: the certificate of the one that answers is signed by another one than
-// the first of the node's, or its chain lacks one of these.
+// the first of the node's, or one of the others does not follow that one in its chain, as former ones stand before it.
 func Replaced(ctx context.Context, cfg config.Config) bool {
 	c, err := AsNode(cfg)
 	if err != nil {
@@ -158,8 +158,11 @@ func Replaced(ctx context.Context, cfg config.Config) bool {
 	}
 	conn.Close()
 	known := pki.ParseCerts(c.CA)
-	return len(known) > 0 && (!pki.SignedBy(seen.leaf.Load(), known[:1]) ||
-		slices.ContainsFunc(known, func(k *x509.Certificate) bool { return !slices.ContainsFunc(seen.chain, k.Equal) }))
+	if len(known) == 0 || !pki.SignedBy(seen.leaf.Load(), known[:1]) {
+		return len(known) > 0
+	}
+	first := slices.IndexFunc(seen.chain, known[0].Equal)
+	return first < 0 || slices.ContainsFunc(known, func(k *x509.Certificate) bool { return !slices.ContainsFunc(seen.chain[first:], k.Equal) })
 }
 
 // Renew requests a new certificate for the node's key, authenticated with the present one, and replaces the present one. Servers accept one that has

@@ -75,7 +75,7 @@ func (l leaf) makeKey(d paths.Dirs) (crypto.Signer, error) {
 }
 
 // chain returns the certificates that follow the leaf's in its file: statements of former authorities, for those who do not know the present one yet, and,
-// for those who know no more than an authority's hash, the authorities themselves.
+// for those who know no more than an authority's hash, the authorities themselves: first the former ones, which nobody accepts any more, and then those that are.
 func (l leaf) chain(d paths.Dirs) []byte {
 	cross := crossOf(d, l.CA)
 	if !l.Chain {
@@ -85,7 +85,7 @@ func (l leaf) chain(d paths.Dirs) []byte {
 	if err != nil {
 		return cross // ensureAuthority, which has just read it, reports errors
 	}
-	return slices.Concat(cross, data, formerOf(d, l.CA, data))
+	return slices.Concat(cross, formerOf(d, l.CA, data), data)
 }
 
 // chained reports whether the file has the chain. One that the kubelet requested has none.
