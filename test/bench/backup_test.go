@@ -14,6 +14,7 @@ import (
 
 	"filippo.io/age"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -30,7 +31,7 @@ const (
 )
 
 // measureBackup backs up a cluster with 300 MB of objects into a bucket as the schedule does, again after CORACLE_BENCH_IDLE (ten minutes)
-// in which nothing but the cluster itself writes, loses the machine, and restores on an empty one that has the bucket and a private key.
+// in which nothing but the cluster itself writes (etcd keeps the history of ten minutes, so it is as after an hour), loses the machine, and restores on an empty one that has the bucket and a private key.
 func measureBackup(t *testing.T, wire *hosts.Wire, r *results) {
 	idle, err := time.ParseDuration(os.Getenv("CORACLE_BENCH_IDLE"))
 	if err != nil {
@@ -44,6 +45,7 @@ func measureBackup(t *testing.T, wire *hosts.Wire, r *results) {
 	s3 := buckets.Start(t, provider, provider.IP.String()+":9000", registries.NewAuthority(t, "s3"))
 	flags := []string{"--etcd-s3=true", "--etcd-s3-endpoint=" + s3.Addr, "--etcd-s3-endpoint-ca=/root/ca.crt", "--etcd-s3-bucket=" + s3.Bucket,
 		"--etcd-s3-access-key=" + s3.Access, "--etcd-s3-secret-key=" + s3.Secret}
+	elsewhere(t, s3)
 	authority, err := os.ReadFile(s3.CA)
 	if err != nil {
 		t.Fatal(err)
@@ -72,10 +74,12 @@ func measureBackup(t *testing.T, wire *hosts.Wire, r *results) {
 	fill(t, client)
 	lost.Kubectl("create", "secret", "generic", "treasure", "--from-literal=where=reef")
 	time.Sleep(backupSettle)
-	save(t, lost, r, "backup of 300 MB", 60, 100)
-	time.Sleep(idle)
+	save(t, lost, r, "first backup of 300 MB")
+	save(t, lost, r, "next backup of 300 MB")
+	lost.Coracle("etcd", "snapshot", "save")
 	before := size(s3)
-	save(t, lost, r, fmt.Sprintf("backup after %s of idle", idle), 60, 100)
+	time.Sleep(idle)
+	lost.Coracle("etcd", "snapshot", "save")
 	r.add(fmt.Sprintf("backup after %s of idle: sent to the bucket", idle), "MB", 1, float64(size(s3)-before)/1e6)
 	lost.Kill()
 
@@ -96,6 +100,15 @@ func measureBackup(t *testing.T, wire *hosts.Wire, r *results) {
 	}
 	found.Kill()
 	provider.Kill()
+}
+
+// elsewhere has a bucket's server use no processor and no disk that coracle wants, as its provider is another machine.
+func elsewhere(t *testing.T, s *buckets.Server) {
+	t.Helper()
+	if err := errors.Join(unix.Setpriority(unix.PRIO_PROCESS, s.PID(), 19), unix.Mount("tmpfs", s.Dir, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(s.Dir, unix.MNT_DETACH) })
 }
 
 // quick returns a client that does not limit itself.
@@ -130,7 +143,7 @@ func fill(t *testing.T, client kubernetes.Interface) {
 }
 
 // save makes a backup as the schedule does while a client writes 40 times a second, and compares with the time before it.
-func save(t *testing.T, h *hosts.Host, r *results, what string, seconds, mb float64) {
+func save(t *testing.T, h *hosts.Host, r *results, what string) {
 	t.Helper()
 	client := quick(t, h)
 	alone := writes(t, client, func() { time.Sleep(40 * time.Second) })
@@ -138,7 +151,7 @@ func save(t *testing.T, h *hosts.Host, r *results, what string, seconds, mb floa
 	during := writes(t, client, func() {
 		began, ended := time.Now(), make(chan error, 1)
 		go func() {
-			_, err := h.TryCoracle("etcd", "snapshot", "save", "--scheduled")
+			_, err := h.Try("env", "GOMAXPROCS=1", hosts.Bin(t), "etcd", "snapshot", "save", "--scheduled") // as package front runs it
 			ended <- err
 		}()
 		for {
@@ -154,8 +167,8 @@ func save(t *testing.T, h *hosts.Host, r *results, what string, seconds, mb floa
 			}
 		}
 	})
-	r.add(what+": made, encrypted, uploaded, tried", "s", seconds, took.Seconds())
-	r.add(what+": memory more than before", "MB", mb, float64(most-before)/1e6)
+	r.add(what+": made, encrypted, uploaded, tried", "s", 60, took.Seconds())
+	r.add(what+": memory more than before", "MB", 100, float64(most-before)/1e6)
 	r.add(what+": p99 of writes without it", "ms", 0, alone)
 	r.add(what+": p99 of writes meanwhile", "ms", 0, during)
 	r.add(what+": p99 of writes, times that without it", "", 1.5, during/alone)

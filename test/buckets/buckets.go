@@ -92,6 +92,9 @@ func (s *Server) Stop() {
 	}
 }
 
+// PID is the server's process.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
 // Files returns the paths of all objects, relative to the bucket, with their sizes.
 func (s *Server) Files() map[string]int64 {
 	s.t.Helper()
