@@ -86,12 +86,12 @@ func (c Class) Each(t *testing.T, run func(t *testing.T, kind string, seed uint6
 				continue
 			}
 			row := Row{Class: c.Name, Kind: kind, Seed: seed, Commit: commit, Date: time.Now().UTC().Format(time.DateOnly)}
-			skipped := false
+			ran := false // unless -run chooses others
 			row.OK = t.Run(fmt.Sprintf("%s/%d", kind, seed), func(t *testing.T) {
-				defer func() { skipped = t.Skipped() }()
+				defer func() { ran = !t.Skipped() }()
 				run(t, kind, seed, &row)
 			})
-			if skipped {
+			if !ran {
 				continue
 			}
 			if err := row.record(dir); err != nil {
