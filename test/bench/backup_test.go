@@ -76,6 +76,7 @@ func measureBackup(t *testing.T, wire *hosts.Wire, r *results) {
 	time.Sleep(backupSettle)
 	save(t, lost, r, "first backup of 300 MB")
 	save(t, lost, r, "next backup of 300 MB")
+	time.Sleep(idle) // until etcd has dropped the history of these writes
 	lost.Coracle("etcd", "snapshot", "save")
 	before := size(s3)
 	time.Sleep(idle)
@@ -151,7 +152,7 @@ func save(t *testing.T, h *hosts.Host, r *results, what string) {
 	during := writes(t, client, func() {
 		began, ended := time.Now(), make(chan error, 1)
 		go func() {
-			_, err := h.Try("env", "GOMAXPROCS=1", hosts.Bin(t), "etcd", "snapshot", "save", "--scheduled") // as package front runs it
+			_, err := h.Try("setsid", "--wait", "env", "GOMAXPROCS=1", hosts.Bin(t), "etcd", "snapshot", "save", "--scheduled") // as package front runs it, in a group of its own
 			ended <- err
 		}()
 		for {
