@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +68,20 @@ func TestMapEntry(t *testing.T) {
 	for name, want := range map[string]string{"name": "my copy", "node": "a", "nodeName": "s3", "location": "s3://b/my copy", "createdAt": "1970-01-01T00:00:07Z", "status": "failed"} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %s", name, got[name], want)
+		}
+	}
+}
+
+// TestPlace: a backup does not replace one that was made in the same second.
+func TestPlace(t *testing.T) {
+	s := saving{settings: config.Snapshots{Dir: t.TempDir()}, series: backup.Series{Name: "nightly", Node: "a"}}
+	for _, want := range []string{"nightly-a-19700101T000007Z.tar.zst", "nightly-a-19700101T000008Z.tar.zst"} {
+		file, err := s.place(time.Unix(7, 0), backup.Keys{})
+		if err != nil || filepath.Base(file) != want {
+			t.Fatalf("%s, %v, want %s", file, err, want)
+		}
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

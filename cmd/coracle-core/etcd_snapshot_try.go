@@ -46,5 +46,10 @@ func (s saving) place(now time.Time, keys backup.Keys) (string, error) {
 	if err := s.series.RemoveLeft(dir); err != nil {
 		return "", err
 	}
-	return filepath.Join(dir, s.series.At(now)+keys.Suffix()), nil
+	for ; ; now = now.Add(time.Second) { // one of the same second is not replaced
+		file := filepath.Join(dir, s.series.At(now)+keys.Suffix())
+		if _, err := os.Lstat(file); err != nil {
+			return file, nil
+		}
+	}
 }
