@@ -251,7 +251,7 @@ func scheduledCopies(t *testing.T, c *hosts.Cluster, s bucket) {
 			case strings.HasPrefix(key, "s3-") && strings.HasPrefix(where, "s3://copies/scheduled/") && strings.Contains(where, name):
 				there++
 			default:
-				t.Errorf("the cluster knows of %s in %s", key, where)
+				return fmt.Errorf("the cluster knows of %s in %s", key, where)
 			}
 		}
 		if here != 2 || there != 3 {
