@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,24 +31,28 @@ const readTimeout = 2 * time.Minute
 
 // tell writes the list of this server's backups, and an Event about the Node unless event is nil.
 func (s saving) tell(ctx context.Context, event func(context.Context, admin) error) {
-	ctx = context.WithoutCancel(ctx)
 	var bucket map[string]string
-	read := false // without a bucket now, what was said of one may be true
-	if s.settings.S3.On {
-		var err error
-		if bucket, err = s.inBucket(ctx); err != nil {
-			logrus.WithError(err).Warnf("the bucket cannot be read, so the ConfigMap %s keeps what it has of it", snapshotsMap)
-		}
-		read = err == nil
+	var stays []string // the beginnings of keys of whose places this command does not know all
+	if s.settings.Dir != s.config.Snapshots.Dir {
+		stays = append(stays, keyLocal)
 	}
-	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+	var unread error
+	if s.settings.S3.On {
+		if bucket, unread = s.inBucket(ctx); unread != nil {
+			logrus.WithError(unread).Warnf("the bucket cannot be read, so the ConfigMap %s keeps what it has of it", snapshotsMap)
+		}
+	}
+	if usual := s.config.Snapshots.S3; !s.settings.S3.On || unread != nil || usual.On && !usual.SamePlace(s.settings.S3) {
+		stays = append(stays, keyBucket)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
 	a, err := s.administer()
 	if err == nil && event != nil {
 		err = event(ctx, a)
 	}
 	if err == nil {
-		err = s.listIn(ctx, a, bucket, read)
+		err = s.listIn(ctx, a, bucket, stays)
 	}
 	if err != nil {
 		logrus.WithError(err).Warn("telling the cluster of its backups")
@@ -70,7 +75,7 @@ func (s saving) event(made backup.Copy, failed error) func(context.Context, admi
 }
 
 // mostListed bounds how many backups of each place are in the ConfigMap, which may have 1 MB.
-const mostListed = 100
+const mostListed = 50
 
 // What the keys of the ConfigMap begin with, as k3s's do.
 const (
@@ -141,8 +146,8 @@ func (s saving) inDirectory() (map[string]string, error) {
 	return entries, nil
 }
 
-// listIn replaces this server's backups in the ConfigMap. Those in a bucket that was not read stay.
-func (s saving) listIn(ctx context.Context, a admin, bucket map[string]string, read bool) error {
+// listIn replaces this server's backups in the ConfigMap, but those with keys that stay.
+func (s saving) listIn(ctx context.Context, a admin, bucket map[string]string, stays []string) error {
 	own, err := s.inDirectory()
 	if err != nil {
 		return err
@@ -158,7 +163,7 @@ func (s saving) listIn(ctx context.Context, a admin, bucket map[string]string, r
 		if err != nil {
 			return err
 		}
-		if merged := s.merge(found.Data, own, read); !maps.Equal(merged, found.Data) {
+		if merged := s.merge(found.Data, own, stays); !maps.Equal(merged, found.Data) {
 			found.Data = merged
 			_, err = configMaps.Update(ctx, found, metav1.UpdateOptions{})
 		}
@@ -166,8 +171,8 @@ func (s saving) listIn(ctx context.Context, a admin, bucket map[string]string, r
 	})
 }
 
-// merge replaces the entries of this server, but those of a bucket that was not read.
-func (s saving) merge(former, own map[string]string, read bool) map[string]string {
+// merge replaces the entries of this server, but those whose keys begin with what stays.
+func (s saving) merge(former, own map[string]string, stays []string) map[string]string {
 	merged := maps.Clone(own)
 	for key, text := range former {
 		var c backup.Copy
@@ -175,7 +180,7 @@ func (s saving) merge(former, own map[string]string, read bool) map[string]strin
 			continue
 		}
 		_, known := own[key]
-		if unread := !read && !known && strings.HasPrefix(key, keyBucket); unread || c.Node != s.config.Node.Name {
+		if !known && slices.ContainsFunc(stays, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) || c.Node != s.config.Node.Name {
 			merged[key] = text
 		}
 	}

@@ -45,12 +45,16 @@ func TestMergeList(t *testing.T) {
 	former := map[string]string{"local-a-1": a, "local-a-2": a, "local-b-1": b, "s3-a-1": a, "s3-a-2": a, "s3-b-1": b, "local-damaged": `{`}
 	own := map[string]string{"local-a-2": "new", "s3-a-2": "new"}
 	want := map[string]string{"local-a-2": "new", "s3-a-2": "new", "local-b-1": b, "s3-b-1": b}
-	if got := s.merge(former, own, true); !maps.Equal(got, want) {
+	if got := s.merge(former, own, nil); !maps.Equal(got, want) {
 		t.Errorf("the bucket was read: %v", got)
 	}
 	want["s3-a-1"] = a
-	if got := s.merge(former, own, false); !maps.Equal(got, want) {
+	if got := s.merge(former, own, []string{keyBucket}); !maps.Equal(got, want) {
 		t.Errorf("the bucket was not read: %v", got)
+	}
+	want["local-a-1"] = a
+	if got := s.merge(former, own, []string{keyLocal, keyBucket}); !maps.Equal(got, want) {
+		t.Errorf("another directory: %v", got)
 	}
 }
 

@@ -58,8 +58,10 @@ func (w *verifier) verifyPin(leaf *x509.Certificate, chain []*x509.Certificate) 
 		return nil
 	}
 	theirs := "unknown"
-	if len(chain) > 0 {
-		theirs = pki.Fingerprint(chain[0])
+	for _, one := range chain { // the last of those that may have signed, as statements stand before authorities
+		if pki.SignedBy(leaf, []*x509.Certificate{one}) {
+			theirs = pki.Fingerprint(one)
+		}
 	}
 	return &untrustedError{fmt.Sprintf("%s is a server of another cluster than the token is for: the hash of its CA is %s, and the token says %s; "+
 		"correct --server, or make a token on a server of this cluster with coracle token create", w.client.Server, theirs, pin)}

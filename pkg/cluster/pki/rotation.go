@@ -126,11 +126,23 @@ func (r *Rotation) replace(d paths.Dirs, a authority, given map[string][]byte, n
 		return fmt.Errorf("%s.crt: who knows the former authority would not accept what the new one signs: %w", a.Name, err)
 	}
 	r.After[a.Name+".crt"], r.After[a.Name+".key"] = certs, key
-	r.Cross[a.Name+crossSuffix] = append(encodeCert(cross), r.Before[a.Name+crossSuffix]...)
+	r.Cross[a.Name+crossSuffix] = before(cross, r.Before[a.Name+crossSuffix])
 	if a == clusterCA {
-		r.Cross[formerCAs] = append(encodeCert(former.Cert), r.Before[formerCAs]...)
+		r.Cross[formerCAs] = before(former.Cert, r.Before[formerCAs])
 	}
 	return nil
+}
+
+// mostFormer bounds how many changes of an authority can be followed at once, as each adds certificates to every TLS handshake with the API.
+const mostFormer = 15
+
+// before returns a certificate and then earlier ones, in PEM form, mostFormer at most.
+func before(newest *x509.Certificate, earlier []byte) []byte {
+	out, former := encodeCert(newest), ParseCerts(earlier)
+	for _, one := range former[:min(len(former), mostFormer-1)] {
+		out = append(out, encodeCert(one)...)
+	}
+	return out
 }
 
 // named reports whether an authority of before has a name.

@@ -50,6 +50,32 @@ func verifies(t *testing.T, cfg config.Config, name string, bundle []byte) bool 
 	return err == nil
 }
 
+// TestManyRotations: who knows the authority of before the last mostFormer changes follows, and the handshake does not grow any more.
+func TestManyRotations(t *testing.T) {
+	cfg := testConfig(t)
+	ensureAll(t, cfg)
+	var known [][]byte
+	for range mostFormer + 2 {
+		ca, err := os.ReadFile(clusterCA.certFile(cfg.Dirs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		known = append(known, ca)
+		for _, r := range stages(t, cfg, nil) {
+			if err := Adopt(cfg, r.Files()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !verifies(t, cfg, "apiserver", known[2]) || verifies(t, cfg, "apiserver", known[1]) {
+		t.Error("not exactly the last changes are followed")
+	}
+	data, err := os.ReadFile(leafNamed("apiserver").certFile(cfg.Dirs))
+	if n := len(ParseCerts(data)); err != nil || n != 1+mostFormer+mostFormer+1 {
+		t.Errorf("there are %d certificates in the handshake, %v", n, err)
+	}
+}
+
 // TestRotation changes all authorities twice. At each stage, whoever knows the first authorities only accepts all certificates, and a change that was
 // interrupted after any file goes on.
 func TestRotation(t *testing.T) {

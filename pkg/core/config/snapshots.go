@@ -45,6 +45,11 @@ type S3 struct {
 	Proxy        string `json:"-"` // it may have a password
 }
 
+// SamePlace reports whether another bucket is the same one, with the same folder.
+func (s S3) SamePlace(other S3) bool {
+	return s.Endpoint == other.Endpoint && s.Bucket == other.Bucket && s.Folder == other.Folder
+}
+
 // DefaultSnapshotName is what the names of copies that are made by schedule begin with, as k3s's do.
 const DefaultSnapshotName = "etcd-snapshot"
 

@@ -108,6 +108,14 @@ func TestRemoveLeft(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(download), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	held, err := lock(m.dirs.Data, unix.LOCK_SH) // any user can do that
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveLeft(m.dirs); !errors.Is(err, unix.EWOULDBLOCK) {
+		t.Errorf("with a held lock: %v", err)
+	}
+	held.Close()
 	if err := RemoveLeft(m.dirs); err != nil {
 		t.Fatal(err)
 	}

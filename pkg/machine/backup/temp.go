@@ -88,9 +88,9 @@ func TempDir(dir string) (temp string, done func(), err error) {
 }
 
 // RemoveLeft removes what killed restores have left: the data that was not put in place yet, and downloads of backups. Both have the cluster's keys. The
-// data directory is locked, so that no restore is at work.
+// data directory is locked, so that no restore is at work. It fails if another process has the lock of it that a download begins with, which any user can take.
 func RemoveLeft(dirs paths.Dirs) error {
-	all, err := lock(dirs.Data, unix.LOCK_EX) // a download begins without the other lock
+	all, err := lock(dirs.Data, unix.LOCK_EX|unix.LOCK_NB)
 	if err != nil {
 		return err
 	}
@@ -103,29 +103,34 @@ func RemoveLeft(dirs paths.Dirs) error {
 // have files of such names.
 func RemoveUnfinished(file string) (err error) {
 	for _, path := range append(atomicfile.Unfinished(file), atomicfile.Unfinished(file+noteSuffix)...) {
-		info, errInfo := os.Lstat(path)
-		if errInfo == nil && info.Mode() == 0o600 && (info.Size() == 0 || begun(path)) {
+		if begun(path) {
 			err = errors.Join(err, os.Remove(path))
 		}
 	}
 	return err
 }
 
-// begun reports whether a file begins as a backup or a note does.
+// begun reports whether a file is this user's, and is empty or begins as a backup or a note does.
 func begun(path string) bool {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0) // in a directory such as /tmp others can put a pipe there
 	if err != nil {
 		return false
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Mode() != 0o600 || !own(info) {
+		return false
+	}
 	start := make([]byte, len(ageMagic))
 	n, _ := io.ReadFull(f, start)
-	for _, magic := range []string{ageMagic, zstdMagic, "{"} {
-		if strings.HasPrefix(string(start[:n]), magic) {
-			return true
-		}
-	}
-	return false
+	text := string(start[:n])
+	return n == 0 || strings.HasPrefix(text, ageMagic) || strings.HasPrefix(text, zstdMagic) || strings.HasPrefix(text, "{") && strings.Contains(path, noteSuffix)
+}
+
+// own reports whether a file is this process' user's.
+func own(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
 }
 
 // zstdMagic begins what zstd has compressed.
@@ -142,10 +147,7 @@ func removeTemps(dir string) {
 // removeLeft removes a directory of TempDir that no process uses. In a directory such as /tmp others can have some of the same name.
 func removeLeft(path string) {
 	info, err := os.Lstat(path)
-	if err != nil || info.Mode() != fs.ModeDir|0o700 {
-		return
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() {
+	if err != nil || info.Mode() != fs.ModeDir|0o700 || !own(info) {
 		return
 	}
 	files, err := os.ReadDir(path)

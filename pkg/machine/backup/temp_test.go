@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,6 +82,9 @@ func TestRemoveUnfinished(t *testing.T) {
 	} {
 		write(t, filepath.Join(filepath.Dir(file), name), content, 0o600)
 	}
+	if err := errors.Join(unix.Mkfifo(filepath.Join(filepath.Dir(file), ".backup.18"), 0o600), os.Symlink("backup", filepath.Join(filepath.Dir(file), ".backup.19"))); err != nil {
+		t.Fatal(err)
+	}
 	if err := RemoveUnfinished(file); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +96,7 @@ func TestRemoveUnfinished(t *testing.T) {
 	for _, path := range left {
 		names = append(names, filepath.Base(path))
 	}
-	if want := []string{".backup.16", ".backup.x", ".backups.17", "backup"}; !slices.Equal(names, want) {
+	if want := []string{".backup.16", ".backup.18", ".backup.19", ".backup.x", ".backups.17", "backup"}; !slices.Equal(names, want) {
 		t.Errorf("there are %q, want %q", names, want)
 	}
 }

@@ -75,9 +75,24 @@ func Open(s config.S3) (*Bucket, error) {
 // secrets returns the given credentials. Without any it is those of the machine that a cloud gives it.
 func secrets(s config.S3) *credentials.Credentials {
 	if s.AccessKey == "" && s.SecretKey == "" {
-		return credentials.NewIAM("")
+		return credentials.New(&cloud{})
 	}
 	return credentials.NewStaticV4(s.AccessKey, s.SecretKey, s.SessionToken)
+}
+
+// cloud is the credentials that a cloud gives its machine.
+type cloud struct{ credentials.IAM }
+
+// noCredentials is why it gives none.
+type noCredentials struct{ error }
+
+// RetrieveWithCredContext asks the cloud.
+func (c *cloud) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value, error) {
+	v, err := c.IAM.RetrieveWithCredContext(cc)
+	if err != nil {
+		err = noCredentials{err}
+	}
+	return v, err
 }
 
 // trust sets which certificates of the endpoint are accepted.
@@ -156,8 +171,7 @@ func (b *Bucket) explain(doing string, err error) error {
 	if do := advice(minio.ToErrorResponse(err).Code); do != "" {
 		return fmt.Errorf("%s: %w; %s", text, err, do)
 	}
-	var asked *url.Error
-	if errors.As(err, &asked) && !strings.Contains(asked.URL, b.host) {
+	if none := (noCredentials{}); errors.As(err, &none) {
 		return fmt.Errorf("%s: there are no credentials: none are given, and those of the machine's cloud were asked for in vain: %w; give --etcd-s3-access-key and --etcd-s3-secret-key", text, err)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
