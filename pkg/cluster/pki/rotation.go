@@ -133,18 +133,6 @@ func (r *Rotation) replace(d paths.Dirs, a authority, given map[string][]byte, n
 	return nil
 }
 
-// mostFormer bounds how many changes of an authority can be followed at once, as each adds certificates to every TLS handshake with the API.
-const mostFormer = 15
-
-// before returns a certificate and then earlier ones, in PEM form, mostFormer at most.
-func before(newest *x509.Certificate, earlier []byte) []byte {
-	out, former := encodeCert(newest), ParseCerts(earlier)
-	for _, one := range former[:min(len(former), mostFormer-1)] {
-		out = append(out, encodeCert(one)...)
-	}
-	return out
-}
-
 // named reports whether an authority of before has a name.
 func (r *Rotation) named(a authority, subject []byte) bool {
 	return slices.ContainsFunc(ParseCerts(r.Before[a.Name+".crt"]), func(c *x509.Certificate) bool { return bytes.Equal(c.RawSubject, subject) })

@@ -157,3 +157,15 @@ func formerOf(d paths.Dirs, a authority, bundle []byte) (out []byte) {
 	}
 	return out
 }
+
+// mostFormer bounds how many changes of an authority can be followed at once, as each adds certificates to every TLS handshake with the API.
+const mostFormer = 15
+
+// before returns a certificate and then earlier ones, in PEM form, mostFormer at most.
+func before(newest *x509.Certificate, earlier []byte) []byte {
+	out, former := encodeCert(newest), ParseCerts(earlier)
+	for _, one := range former[:min(len(former), mostFormer-1)] {
+		out = append(out, encodeCert(one)...)
+	}
+	return out
+}
