@@ -1,13 +1,13 @@
 package backup
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -15,6 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/process"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
 )
 
@@ -66,10 +67,10 @@ func CheckStopped(dirs paths.Dirs) error {
 func lockStopped(dirs paths.Dirs) (*os.File, error) {
 	lock, err := supervise.Lock(dirs.Lock())
 	var held *supervise.HeldError
-	if errors.As(err, &held) && restores(held.PID) {
-		return nil, fmt.Errorf("another restore is at work here (pid %d): wait for it", held.PID)
-	}
 	if errors.As(err, &held) {
+		if restores(held.PID) {
+			return nil, fmt.Errorf("another restore is at work here (pid %d): wait for it", held.PID)
+		}
 		return nil, fmt.Errorf("coracle runs here (pid %d): stop it first, as with systemctl stop coracle; pods run on", held.PID)
 	}
 	return lock, err
@@ -77,8 +78,9 @@ func lockStopped(dirs paths.Dirs) (*os.File, error) {
 
 // restores reports whether a process is a restore.
 func restores(pid int) bool {
-	arguments, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return bytes.Contains(arguments, []byte("\x00snapshot\x00restore\x00"))
+	p, err := process.Read(fmt.Sprintf("/proc/%d", pid))
+	at := slices.Index(p.Args, "snapshot")
+	return err == nil && at > 0 && slices.Contains(p.Args[at:min(at+2, len(p.Args))], "restore")
 }
 
 // Close lets coracle start again.
