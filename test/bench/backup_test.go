@@ -1,13 +1,13 @@
 package bench
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -106,10 +106,20 @@ func measureBackup(t *testing.T, wire *hosts.Wire, r *results) {
 // elsewhere has a bucket's server use no processor and no disk that coracle wants, as its provider is another machine.
 func elsewhere(t *testing.T, s *buckets.Server) {
 	t.Helper()
-	if err := errors.Join(unix.Setpriority(unix.PRIO_PROCESS, s.PID(), 19), unix.Mount("tmpfs", s.Dir, "tmpfs", 0, "")); err != nil {
+	if err := unix.Mount("tmpfs", s.Dir, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(s.Dir, unix.MNT_DETACH) })
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", s.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads { // each has a priority of its own, and new ones take that of the thread that makes them
+		id, err := strconv.Atoi(thread.Name())
+		if err := errors.Join(err, unix.Setpriority(unix.PRIO_PROCESS, id, 19)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // quick returns a client that does not limit itself.
@@ -146,65 +156,48 @@ func fill(t *testing.T, client kubernetes.Interface) {
 // save makes a backup as the schedule does while a client writes 40 times a second, and compares with the time before it.
 func save(t *testing.T, h *hosts.Host, r *results, what string) {
 	t.Helper()
-	client := quick(t, h)
-	alone := writes(t, client, func() { time.Sleep(40 * time.Second) })
-	before, most, took := h.Memory(), int64(0), time.Duration(0)
-	during := writes(t, client, func() {
-		began, ended := time.Now(), make(chan error, 1)
-		go func() {
-			_, err := h.Try("setsid", "--wait", "env", "GOMAXPROCS=1", hosts.Bin(t), "etcd", "snapshot", "save", "--scheduled") // as package front runs it, in a group of its own
-			ended <- err
-		}()
-		for {
-			select {
-			case err := <-ended:
-				if err != nil {
-					t.Error(err)
-				}
-				took = time.Since(began)
-				return
-			case <-time.After(50 * time.Millisecond):
-				most = max(most, h.Memory())
-			}
-		}
+	alone, before := writes(t, h, func(ended chan<- error) {
+		time.Sleep(40 * time.Second)
+		ended <- nil
 	})
+	began := time.Now()
+	during, most := writes(t, h, func(ended chan<- error) {
+		_, err := h.Try("setsid", "--wait", "env", "GOMAXPROCS=1", hosts.Bin(t), "etcd", "snapshot", "save", "--scheduled") // as package front runs it, in a group of its own
+		ended <- err
+	})
+	took := time.Since(began)
 	r.add(what+": made, encrypted, uploaded, tried", "s", 60, took.Seconds())
-	r.add(what+": memory more than before", "MB", 100, float64(most-before)/1e6)
+	r.add(what+": memory more than without it", "MB", 100, float64(most-before)/1e6)
 	r.add(what+": p99 of writes without it", "ms", 0, alone)
 	r.add(what+": p99 of writes meanwhile", "ms", 0, during)
 	r.add(what+": p99 of writes, times that without it", "", 1.5, during/alone)
 }
 
-// writes creates an object 40 times a second while something is done, and returns the duration that 99 of 100 of them took at most, in ms.
-func writes(t *testing.T, client kubernetes.Interface, meanwhile func()) float64 {
+// writes creates an object 40 times a second until something has ended. It returns the duration that 99 of 100 of them took at most, in ms, and the most memory that
+// the host used, in bytes.
+func writes(t *testing.T, h *hosts.Host, until func(ended chan<- error)) (p99 float64, memory int64) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	result := make(chan []float64, 1)
-	go func() {
-		var all []float64
-		defer func() { result <- all }()
-		for tick := time.NewTicker(25 * time.Millisecond); ; {
-			began := time.Now()
-			_, err := client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "write-"}}, metav1.CreateOptions{})
-			switch {
-			case ctx.Err() != nil:
-				return
-			case err != nil:
+	client, ended := quick(t, h), make(chan error, 1)
+	go until(ended)
+	var all []float64
+	for tick := time.NewTicker(25 * time.Millisecond); ; <-tick.C {
+		began := time.Now()
+		_, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "write-"}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+		all = append(all, float64(time.Since(began).Microseconds())/1000)
+		memory = max(memory, h.Memory())
+		select {
+		case err := <-ended:
+			if err != nil {
 				t.Error(err)
 			}
-			all = append(all, float64(time.Since(began).Microseconds())/1000)
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
+			slices.Sort(all)
+			return all[len(all)*99/100], memory
+		default:
 		}
-	}()
-	meanwhile()
-	cancel()
-	all := <-result
-	slices.Sort(all)
-	return all[len(all)*99/100]
+	}
 }
 
 // size is the size of all objects in a bucket, in bytes.
