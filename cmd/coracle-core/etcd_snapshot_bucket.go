@@ -12,6 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/throttle"
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
 	"github.com/coracle-dev/coracle/pkg/machine/backup/bucket"
 )
@@ -117,6 +118,11 @@ func (s saving) send(ctx context.Context, b *bucket.Bucket, made backup.Copy, ke
 		return sent, err
 	}
 	defer content.Close()
+	if s.scheduled {
+		var end func()
+		b.Limit, end = throttle.New(uploadRate)
+		defer end()
+	}
 	return b.Put(ctx, made.Summary, bucket.PieceKey(seals[0].Key), keys, content)
 }
 

@@ -95,7 +95,8 @@ const lowestPriority = 19
 // and cannot be defragmented. It is copied five times until the backup has been tried.
 const (
 	scheduledRate = 40 << 20
-	slowestCopy   = 60 // seconds
+	slowestCopy   = 60       // seconds
+	uploadRate    = 28 << 20 // to a bucket: encrypting and sending as fast as possible leaves other processes waiting for the processor
 )
 
 // lock keeps other commands from making and removing backups.
@@ -238,7 +239,7 @@ func (s saving) write(ctx context.Context, keys backup.Keys) (made backup.Copy, 
 	if made, err = backup.CopyAt(file); err != nil {
 		return made, keys, err
 	}
-	if err := os.Remove(db); err != nil { // the room is for the trial
+	if err := throttle.RemoveAll(db); err != nil { // the room is for the trial
 		return made, keys, err
 	}
 	if err := try(ctx, file, keys, temp, want, limit); err != nil {

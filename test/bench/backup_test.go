@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +44,7 @@ func measureBackup(t *testing.T, wire *hosts.Wire, r *results) {
 	s3 := buckets.Start(t, provider, provider.IP.String()+":9000", registries.NewAuthority(t, "s3"))
 	flags := []string{"--etcd-s3=true", "--etcd-s3-endpoint=" + s3.Addr, "--etcd-s3-endpoint-ca=/root/ca.crt", "--etcd-s3-bucket=" + s3.Bucket,
 		"--etcd-s3-access-key=" + s3.Access, "--etcd-s3-secret-key=" + s3.Secret}
-	elsewhere(t, s3)
+	elsewhere(t, provider, s3)
 	authority, err := os.ReadFile(s3.CA)
 	if err != nil {
 		t.Fatal(err)
@@ -104,22 +103,13 @@ func measureBackup(t *testing.T, wire *hosts.Wire, r *results) {
 }
 
 // elsewhere has a bucket's server use no processor and no disk that coracle wants, as its provider is another machine.
-func elsewhere(t *testing.T, s *buckets.Server) {
+func elsewhere(t *testing.T, provider *hosts.Host, s *buckets.Server) {
 	t.Helper()
+	provider.RunLast(s.PID())
 	if err := unix.Mount("tmpfs", s.Dir, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(s.Dir, unix.MNT_DETACH) })
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", s.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, thread := range threads { // each has a priority of its own, and new ones take that of the thread that makes them
-		id, err := strconv.Atoi(thread.Name())
-		if err := errors.Join(err, unix.Setpriority(unix.PRIO_PROCESS, id, 19)); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // quick returns a client that does not limit itself.

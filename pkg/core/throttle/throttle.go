@@ -3,7 +3,9 @@ package throttle
 
 import (
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -70,6 +72,35 @@ func writeback(dir string, since time.Time) {
 	}
 }
 
+// RemoveAll removes what is at a path, and what is below it, as os.RemoveAll does, but large files piece by piece. At its next commit a file system that is mounted
+// with the option discard has the disk forget all that was removed, and syncs of other processes wait for that.
+func RemoveAll(path string) error {
+	const atOnce = 16 << 20 // bytes
+	err := filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		var stat unix.Stat_t
+		if err := unix.Lstat(path, &stat); err != nil || stat.Size <= atOnce || stat.Nlink > 1 { // with further names the file stays
+			return err
+		}
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		for size := stat.Size; size > 0 && err == nil; {
+			size = max(0, size-atOnce)
+			err = errors.Join(f.Truncate(size), f.Sync())
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, os.RemoveAll(path))
+}
+
 // Reader returns a reader of the same that keeps to the limit.
 func (l *Limit) Reader(r io.Reader) io.Reader {
 	if l == nil {
@@ -86,8 +117,11 @@ func (l *Limit) Writer(w io.Writer) io.Writer {
 	return &writer{l, w}
 }
 
-// took waits as long as n bytes may take.
-func (l *Limit) took(n int) {
+// Wait waits as long as n bytes may take.
+func (l *Limit) Wait(n int) {
+	if l == nil {
+		return
+	}
 	for n > 0 {
 		part := min(n, l.limiter.Burst())
 		_ = l.limiter.WaitN(context.Background(), part) // which fails for more than the burst only
@@ -102,7 +136,7 @@ type reader struct {
 
 func (r *reader) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p[:min(len(p), piece)])
-	r.limit.took(n)
+	r.limit.Wait(n)
 	return n, err
 }
 
@@ -113,6 +147,6 @@ type writer struct {
 
 func (w *writer) Write(p []byte) (int, error) {
 	n, err := w.to.Write(p)
-	w.limit.took(n)
+	w.limit.Wait(n)
 	return n, err
 }

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -50,5 +51,33 @@ func TestLimit(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestRemoveAll removes files of all sizes in directories, and what is not there.
+func TestRemoveAll(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	if err := os.MkdirAll(filepath.Join(dir, "below"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, size := range map[string]int64{"empty": 0, "small": 1, "below/large": 40 << 20} {
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, name), nil, 0o600), os.Truncate(filepath.Join(dir, name), size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	linked := filepath.Join(t.TempDir(), "linked")
+	if err := errors.Join(os.WriteFile(linked, nil, 0o600), os.Truncate(linked, 40<<20), os.Symlink(linked, filepath.Join(dir, "link")), os.Link(linked, filepath.Join(dir, "other-name"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(dir, "below", "large"), dir, dir} {
+		if err := RemoveAll(path); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there: %v", path, err)
+		}
+	}
+	if info, err := os.Stat(linked); err != nil || info.Size() != 40<<20 {
+		t.Errorf("what a link leads to was changed: %v, %v", info, err)
 	}
 }

@@ -70,7 +70,7 @@ func restore(file, dir, name string, bump uint64, limit *throttle.Limit) (err er
 		if err := load(file, db, limit); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, os.Remove(db)) }()
+		defer func() { err = errors.Join(err, throttle.RemoveAll(db)) }()
 		file = db
 	}
 	if err := check(file); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/throttle"
 )
 
 // tempPattern is for the names of the directories in which snapshots of etcd are taken, beside the backups.
@@ -82,7 +83,7 @@ func TempDir(dir string) (temp string, done func(), err error) {
 		return "", nil, fmt.Errorf("writing a backup: %w", err)
 	}
 	return temp, func() {
-		os.RemoveAll(temp)
+		_ = throttle.RemoveAll(temp)
 		held.Close()
 	}, nil
 }

@@ -26,10 +26,13 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/throttle"
 )
 
 // Bucket is the folder of a cluster in a bucket.
 type Bucket struct {
+	Limit *throttle.Limit // of the pieces that Put sends; nil for none
+
 	client  *minio.Client
 	name    string
 	folder  string
@@ -69,7 +72,7 @@ func Open(s config.S3) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--etcd-s3-endpoint: %q is not HOST or HOST:PORT: %w", s.Endpoint, err)
 	}
-	return &Bucket{client, s.Bucket, strings.Trim(path.Clean("/"+s.Folder), "/"), s.Timeout, s.Endpoint}, nil
+	return &Bucket{nil, client, s.Bucket, strings.Trim(path.Clean("/"+s.Folder), "/"), s.Timeout, s.Endpoint}, nil
 }
 
 // secrets returns the given credentials. Without any it is those of the machine that a cloud gives it.

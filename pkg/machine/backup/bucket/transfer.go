@@ -86,6 +86,7 @@ func (b *Bucket) Put(ctx context.Context, about backup.Summary, key PieceKey, ke
 		there[i] = true
 		sent.New++
 		object := sealer.seal(i, piece.Data)
+		b.Limit.Wait(len(object))
 		group.Go(func() error {
 			size.Add(int64(len(object)))
 			return b.put(sending, b.piece(dir, i), object)
