@@ -1,10 +1,14 @@
 # The container image of coracle, built from source: docker build -t coracle .
 # `make image` makes the same image without an engine; docs/docker.md says how to run it.
 
-# The build image: any image with Debian 12, Go, gcc, git and make works.
+# The build image: any image with Debian 12, Go, gcc, git and make works. Node.js builds the page of coracle dashboard.
 ARG BUILDER=golang:1.26-bookworm
+ARG NODE=node:22-bookworm-slim
+
+FROM ${NODE} AS node
 
 FROM ${BUILDER} AS build
+COPY --from=node /usr/local/ /usr/local/
 WORKDIR /src
 COPY . .
 RUN scripts/image tree /image

@@ -1,6 +1,6 @@
 # Each target is one line that calls a script, which can also be called directly.
 
-.PHONY: build image release run test machines faults conformance bench clean
+.PHONY: build image release run test machines dashboard faults conformance bench clean
 
 build: ## dist/coracle, everything in one file
 	scripts/build
@@ -19,6 +19,9 @@ test: ## unit and end-to-end tests
 
 machines: ## tries coracle on virtual machines of several kinds, and writes docs/machines.md
 	scripts/machines
+
+dashboard: ## plays coracle dashboard in Chromium; CORACLE_TEST_PICTURES=DIR keeps pictures
+	scripts/dashboard-test
 
 faults: ## breaks disks, and cuts the power, thousands of times, and writes docs/reliability.md
 	scripts/faults

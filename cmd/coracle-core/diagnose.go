@@ -46,13 +46,7 @@ coracle status > /dev/null && systemctl restart my-service`,
 	here := dirFlags(c)
 	output := command.OutputFlag(c, "", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		i := here()
-		from := status.Sources{Dirs: i.dirs, Config: i.config, Disk: func() []string { return check.Disk(i.dirs) }}
-		// Agents have no administrator's kubeconfig, but the kubelet's can read the node.
-		if kubeconfig := i.dirs.NodeConfig("kubelet.kubeconfig"); readable(kubeconfig) && i.config.Node.Name != "" {
-			from.Node, from.Services = status.AskAPI(kubeconfig, i.config.Node.Name), status.Services(i.config)
-		}
-		report, err := status.Collect(c.Context(), from)
+		report, err := statusReport(c.Context(), here())
 		if err != nil {
 			return err
 		}

@@ -24,6 +24,7 @@ func commands() []*cobra.Command {
 		configCommand(),
 		statusCommand(),
 		doctorCommand(),
+		dashboardCommand(),
 		kubeconfigCommand(),
 		traceCommand(),
 		supportBundleCommand(),

@@ -36,7 +36,7 @@ func (t *texts) add(text, who string) {
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|copyright|patents)([-_.].*)?$`)
 
 // writeLicenses collects the licences of everything in the payload at dir and in the front: of every Go package that is
-// linked into an executable, of Go, and of the Debian packages whose files are included.
+// linked into an executable, of Go, of the page's npm packages, and of the Debian packages whose files are included.
 func writeLicenses(root, overlay, debian, dir, out string) error {
 	var t texts
 	own, err := os.ReadFile(filepath.Join(root, "LICENSE"))
@@ -45,6 +45,9 @@ func writeLicenses(root, overlay, debian, dir, out string) error {
 	}
 	t.add(string(own), "coracle")
 	if err := addModules(&t, root, overlay); err != nil {
+		return err
+	}
+	if err := addPage(&t, root); err != nil {
 		return err
 	}
 	goLicense, err := os.ReadFile(filepath.Join(runtime.GOROOT(), "LICENSE"))
@@ -147,6 +150,34 @@ func addModules(t *texts, root, overlay string) error {
 		if !licensed[m] {
 			return fmt.Errorf("%s has no licence file", m)
 		}
+	}
+	return nil
+}
+
+// pagePackages lists the npm packages that the page of coracle dashboard is made of, as "name@version"; scripts/dashboard has left
+// their licences.
+func pagePackages(root string) (names []string, err error) {
+	entries, err := os.ReadDir(pageLicenses(root))
+	for _, e := range entries {
+		names = append(names, strings.ReplaceAll(e.Name(), "+", "/"))
+	}
+	return names, err
+}
+
+func pageLicenses(root string) string { return filepath.Join(root, "build/dashboard/licenses") }
+
+// addPage adds the licences of the page's packages.
+func addPage(t *texts, root string) error {
+	names, err := pagePackages(root)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(pageLicenses(root), strings.ReplaceAll(name, "/", "+")))
+		if err != nil {
+			return err
+		}
+		t.add(string(text), "npm package "+name)
 	}
 	return nil
 }

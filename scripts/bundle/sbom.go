@@ -113,6 +113,9 @@ func writeSBOM(root string, r release, builds, out string) error {
 		if err := s.debian(filepath.Join(root, "build", arch, "payload"), debian, file, arch); err != nil {
 			return err
 		}
+		if err := s.page(root, file); err != nil {
+			return err
+		}
 		s.relate(file, "CONTAINS", s.pack("pause", r.pause, "pkg:generic/pause@"+r.pause))
 		if err := s.image(image, file); err != nil {
 			return err

@@ -79,6 +79,19 @@ func escapeModule(path string) string {
 	return b.String()
 }
 
+// page adds the npm packages that the page of coracle dashboard is made of.
+func (s *sbom) page(root, file string) error {
+	names, err := pagePackages(root)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		i := strings.LastIndexByte(name, '@')
+		s.relate(file, "CONTAINS", s.pack(name[:i], name[i+1:], "pkg:npm/"+strings.Replace(name[:i], "@", "%40", 1)+"@"+name[i+1:]))
+	}
+	return nil
+}
+
 // debian adds the Debian packages whose files are in the payload.
 func (s *sbom) debian(payload, root, file, arch string) error {
 	names, err := debianPackages(root, payload)

@@ -28,9 +28,9 @@ func dockerfile(t *testing.T, e *engine.Engine) {
 	}
 	dir := t.TempDir()
 	command(t, "tar", "--create", "--file", filepath.Join(dir, "context.tar"), "--directory", repository,
-		"--exclude=./build", "--exclude=./dist", "--exclude=./.git", ".")
+		"--exclude=./build", "--exclude=./dist", "--exclude=./.git", "--exclude=node_modules", ".")
 	e.Import(standIn(t, dir, built), "coracle.test/builder:1", "--change", "ENV SKIP_BUILD=1 PATH=/bin")
-	e.Build(filepath.Join(dir, "context.tar"), "coracle.test/built:1", "--build-arg", "BUILDER=coracle.test/builder:1")
+	e.Build(filepath.Join(dir, "context.tar"), "coracle.test/built:1", "--build-arg", "BUILDER=coracle.test/builder:1", "--build-arg", "NODE=coracle.test/builder:1")
 
 	if got, want := config(t, e, "coracle.test/built:1"), config(t, e, "coracle"); !reflect.DeepEqual(got, want) {
 		t.Errorf("docker build makes an image with\n%v\nscripts/image one with\n%v", got, want)
@@ -56,7 +56,7 @@ func standIn(t *testing.T, dir, built string) string {
 	t.Helper()
 	root := filepath.Join(dir, "root")
 	to := filepath.Join(root, "src", "build", filepath.Base(built))
-	for _, d := range []string{filepath.Join(root, "bin"), to} {
+	for _, d := range []string{filepath.Join(root, "bin"), filepath.Join(root, "usr/local"), to} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			t.Fatal(err)
 		}

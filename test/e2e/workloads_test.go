@@ -55,6 +55,7 @@ func TestWorkloads(t *testing.T) {
 		"check cis":            testBenchmark,
 		"config flags":         testConfigFlags,
 		"confined":             testConfined,
+		"dashboard":            testDashboard,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -46,6 +46,7 @@ func groups(core []*cobra.Command, help *cobra.Command) []group {
 			other("ctr", "Look into containerd"),
 		}},
 		{"Look at it", []*cobra.Command{
+			other("dashboard", "Show the cluster on a page in a browser"),
 			other("status", "Show how this machine's part of the cluster is doing"),
 			other("doctor", "Find out what is wrong with a coracle that runs"),
 			logsCommand(),

@@ -1,0 +1,2 @@
+/** The number with which style elements are allowed. */
+export const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content ?? "";

@@ -1,0 +1,106 @@
+// Services, and what leads to them from outside, with the certificates that it shows.
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { type Obj, get } from "../api";
+import { when } from "../format";
+import { podHealth, selects } from "../health";
+import { kinds, link } from "../kinds";
+import { backends, hosts } from "../picture/layout";
+import { namespace, useList } from "../state";
+import { Age, Badge, Card, ListState, Note } from "../ui/parts";
+import { type Column, Table } from "../ui/Table";
+import { useFilter } from "./lists";
+
+interface Certificate {
+  subject: string;
+  issuer: string;
+  names: string[];
+  notAfter: string;
+}
+
+export function Network() {
+  const services = useList(kinds.services);
+  const pods = useList(kinds.pods).items;
+  const ingresses = useList(kinds.ingresses);
+  const routes = useList(kinds.httproutes);
+  const gateways = useList(kinds.gateways);
+  const byNamespace = useMemo(() => Map.groupBy(pods, (p) => p.metadata.namespace!), [pods]);
+  const behind = (s: Obj) => (byNamespace.get(s.metadata.namespace!) ?? []).filter((p) => selects(s.spec?.selector, p.metadata.labels));
+  const rows = useFilter(services.items, (s) => `${s.metadata.namespace}/${s.metadata.name} ${s.spec?.type} ${s.spec?.clusterIP} ${addresses(s)}`);
+  const columns: Column<Obj>[] = [
+    { title: "Name", width: "minmax(0, 1.6fr)", cell: (s) => s.metadata.name, by: (s) => s.metadata.name },
+    ...(namespace.value ? [] : [{ title: "Namespace", width: "minmax(0, 1fr)", cell: (s: Obj) => s.metadata.namespace, by: (s: Obj) => `${s.metadata.namespace} ${s.metadata.name}`, wide: true }]),
+    { title: "Type", width: "7.5rem", cell: (s) => s.spec?.type, by: (s) => s.spec?.type, wide: true },
+    { title: "Address", width: "minmax(0, 1.4fr)", cell: (s) => addresses(s) },
+    { title: "Ports", width: "minmax(0, 1.2fr)", cell: (s) => ((s.spec?.ports ?? []) as any[]).map((p) => `${p.port}${p.nodePort ? `:${p.nodePort}` : ""}/${p.protocol}`).join(", "), wide: true },
+    { title: "Pods", width: "5rem", cell: (s) => { const b = behind(s); return s.spec?.selector ? `${b.filter((p) => podHealth(p).tone === "good").length}/${b.length}` : "–"; }, by: (s) => behind(s).length },
+    { title: "Age", width: "4.5rem", cell: (s) => <Age from={s.metadata.creationTimestamp} />, by: (s) => -Date.parse(s.metadata.creationTimestamp), wide: true },
+  ];
+  const ways = [...gateways.items, ...ingresses.items, ...routes.items];
+  return (
+    <>
+      <Card title="Ways in">
+        {ways.length === 0 ? (
+          <Note>There is no Ingress{routes.state === "absent" ? "" : ", no Gateway and no route"} here.</Note>
+        ) : (
+          <ul class="ways-in">{ways.map((w) => <Way key={w.metadata.uid} o={w} />)}</ul>
+        )}
+      </Card>
+      <Card title={`Services (${rows.length.toLocaleString("en")})`} class="fill">
+        <ListState state={services.state} error={services.error} what="Services" />
+        <Table label="Services" rows={rows} columns={columns} id={(s) => s.metadata.uid} href={(s) => link(kinds.services, s.metadata.namespace, s.metadata.name)} />
+      </Card>
+    </>
+  );
+}
+
+function addresses(s: Obj): string {
+  const outside = ((s.status?.loadBalancer?.ingress ?? []) as any[]).map((i) => i.ip ?? i.hostname);
+  if (outside.length) return outside.join(", ");
+  if (s.spec?.type === "LoadBalancer") return "pending";
+  return s.spec?.clusterIP === "None" ? "headless" : (s.spec?.externalName ?? s.spec?.clusterIP ?? "–");
+}
+
+const kindOfWay = { Ingress: kinds.ingresses, HTTPRoute: kinds.httproutes, Gateway: kinds.gateways } as const;
+
+function Way({ o }: { o: Obj }) {
+  const kind = kindOfWay[o.kind as keyof typeof kindOfWay];
+  const secrets: string[] = o.kind === "Gateway"
+    ? ((o.spec?.listeners ?? []) as any[]).flatMap((l) => (l.tls?.certificateRefs ?? []).filter((r: any) => !r.namespace || r.namespace === o.metadata.namespace).map((r: any) => r.name))
+    : ((o.spec?.tls ?? []) as any[]).map((t) => t.secretName).filter(Boolean);
+  const outside = ((o.status?.loadBalancer?.ingress ?? o.status?.addresses ?? []) as any[]).map((a) => a.ip ?? a.hostname ?? a.value).join(", ");
+  const names = o.kind === "Gateway" ? ((o.spec?.listeners ?? []) as any[]).map((l) => `${l.hostname ?? "any host"}:${l.port}`) : hosts(o);
+  return (
+    <li>
+      <span class="way-kind">{o.kind}</span>
+      <a href={link(kind, o.metadata.namespace, o.metadata.name)}>{namespace.value ? o.metadata.name : `${o.metadata.namespace}/${o.metadata.name}`}</a>
+      <span>{names.join(", ")}</span>
+      {o.kind !== "Gateway" && <span class="faint">→ {backends(o).map((b) => <a key={b} href={link(kinds.services, o.metadata.namespace, b)}>{b} </a>)}</span>}
+      {outside && <span class="faint">at {outside}</span>}
+      <Conditions o={o} />
+      {[...new Set(secrets)].map((s) => <CertificateOf key={s} namespace={o.metadata.namespace!} name={s} />)}
+    </li>
+  );
+}
+
+/** What is not as it should be, by the object's own conditions. */
+function Conditions({ o }: { o: Obj }) {
+  const all: any[] = [...(o.status?.conditions ?? []), ...((o.status?.parents ?? []) as any[]).flatMap((p) => p.conditions ?? [])];
+  const wrong = all.filter((c) => ["Accepted", "Programmed", "ResolvedRefs"].includes(c.type) && c.status === "False");
+  return <>{wrong.map((c) => <span key={c.type} title={c.message}><Badge health={{ tone: "bad", text: `${c.type}: ${c.reason}` }} /></span>)}</>;
+}
+
+function CertificateOf({ namespace, name }: { namespace: string; name: string }) {
+  const [found, setFound] = useState<Certificate | string>();
+  useEffect(() => {
+    get<Certificate>(`/certificates/${namespace}/${name}`).then(setFound, (e) => setFound((e as Error).message));
+  }, [namespace, name]);
+  if (!found) return null;
+  if (typeof found === "string") return <span class="faint" title={found}>certificate {name}: not to be seen</span>;
+  const days = Math.floor((Date.parse(found.notAfter) - Date.now()) / 86_400_000);
+  return (
+    <span title={`${found.names.join(", ")}; issued by ${found.issuer}; until ${when(found.notAfter)}`}>
+      <Badge health={{ tone: days < 0 ? "bad" : days < 21 ? "busy" : "good", text: days < 0 ? "certificate expired" : `certificate: ${days} days left` }} />
+    </span>
+  );
+}
