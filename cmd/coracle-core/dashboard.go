@@ -27,12 +27,12 @@ import (
 )
 
 type dashboardOptions struct {
-	kubeconfig, context     string
-	port                    uint16
-	listen, cert, key       string
-	tokenFile string
-	names                   []string
-	readOnly                bool
+	kubeconfig, context string
+	port                uint16
+	listen, cert, key   string
+	tokenFile           string
+	names               []string
+	readOnly            bool
 }
 
 // dashboardCommand serves the page that shows the cluster.
@@ -150,7 +150,11 @@ func (o *dashboardOptions) server(here installation) (*dashboard.Server, error) 
 	if name == "" {
 		name = raw.CurrentContext
 	}
-	s.Facts = dashboard.Facts{Version: version.Version, Context: name, Server: config.Host}
+	space, _, err := loader.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	s.Facts = dashboard.Facts{Version: version.Version, Context: name, Namespace: space, Server: config.Host}
 	if o.tokenFile != "" {
 		if s.Secret, err = tokenOf(o.tokenFile); err != nil {
 			return nil, err

@@ -51,7 +51,10 @@ export async function look(page, pictures, name, hash, ready, { audit = true } =
   await page.evaluate(() => Promise.all(document.getAnimations().filter((a) => a.effect?.getComputedTiming().iterations === 1).map((a) => a.finished.catch(() => {}))));
   await page.screenshot({ path: join(pictures, `${name}.png`) });
   if (!audit) return;
+  const size = page.viewportSize();
+  await page.setViewportSize({ width: size.width, height: 2400 }); // what the window cuts off is not a fault
   const found = await page.evaluate(`(() => { const module = undefined, exports = undefined; ${axe}; return axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] }); })()`).catch((e) => ({ violations: [], error: e.message }));
+  await page.setViewportSize(size);
   if (found.error) fail(`${name}: axe: ${found.error}`);
   for (const v of found.violations) fail(`${name}: axe ${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map((n) => `${n.target} ${n.any[0]?.message ?? ""}`).join("; ")}`);
 }

@@ -9,7 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
-	"net/url"
+	neturl "net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -42,7 +42,7 @@ func testDashboard(t *testing.T, h *hosts.Host) {
 	for lines := bufio.NewScanner(out); printed == "" && lines.Scan(); {
 		printed = regexp.MustCompile(`http://\S+`).FindString(lines.Text())
 	}
-	address, err := url.Parse(printed)
+	address, err := neturl.Parse(printed)
 	if err != nil || address.Fragment == "" {
 		t.Fatalf("it printed %q: %v", printed, err)
 	}
@@ -147,7 +147,7 @@ func (d *dashboard) socket(path, protocol string) *websocket.Conn {
 	if protocol != "" {
 		config.Protocol = []string{protocol}
 	}
-	origin, _ := url.Parse(d.origin)
+	origin, _ := neturl.Parse(d.origin)
 	for _, c := range d.client.Jar.Cookies(origin) {
 		config.Header.Add("Cookie", c.String())
 	}

@@ -105,6 +105,11 @@ function Context() {
 function Namespaces() {
   const { items, state } = useList(kinds.namespaces);
   const [typed, setTyped] = useState(namespace.value);
+  useEffect(() => {
+    if (state !== "denied" || namespace.value) return;
+    namespace.value = facts.value.namespace;
+    setTyped(namespace.value);
+  }, [state]);
   if (state === "denied")
     return (
       <form class="namespace" onSubmit={(e) => { e.preventDefault(); namespace.value = typed.trim(); }}>

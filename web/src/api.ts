@@ -89,6 +89,7 @@ export async function enter() {
 export interface Facts {
   version: string;
   context: string;
+  namespace: string;
   server: string;
   readOnly: boolean;
   reports: string[];

@@ -44,6 +44,7 @@ export function podHealth(p: Obj): Health {
 const bad = (reason: string) => /BackOff|Err|Error|Invalid|Failed|OOMKilled/.test(reason);
 
 export function nodeHealth(n: Obj): Health {
+  if (!n.status) return { tone: "done", text: "Not to be seen" };
   const ready = condition(n, "Ready");
   if (n.metadata.deletionTimestamp) return { tone: "leaving", text: "Leaving" };
   if (ready?.status === "Unknown") return { tone: "bad", text: "Not reachable" };

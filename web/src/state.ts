@@ -6,7 +6,7 @@ import type { Facts, Obj } from "./api";
 import { type Kind, list } from "./kinds";
 import { type State, collection } from "./watch";
 
-export const facts = signal<Facts>({ version: "", context: "", server: "", readOnly: true, reports: [] });
+export const facts = signal<Facts>({ version: "", context: "", namespace: "", server: "", readOnly: true, reports: [] });
 
 // The route is in the address, so that back, reload and bookmarks work.
 const route = signal(location.hash);

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/net/netutil"
 	"k8s.io/client-go/rest"
 )
@@ -43,11 +44,13 @@ type Server struct {
 
 // Facts are what the page shows of its server.
 type Facts struct {
-	Version  string   `json:"version"`
-	Context  string   `json:"context"`
-	Server   string   `json:"server"`
-	ReadOnly bool     `json:"readOnly"`
-	Reports  []string `json:"reports"`
+	Version string `json:"version"`
+	Context string `json:"context"`
+	// Namespace is that of the context.
+	Namespace string   `json:"namespace"`
+	Server    string   `json:"server"`
+	ReadOnly  bool     `json:"readOnly"`
+	Reports   []string `json:"reports"`
 }
 
 // Limits of what a browser, or a stranger, can take of the process.
@@ -65,7 +68,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, certificate *tls.Cer
 	}
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: mostHeader,
-		BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: silent(),
+		BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: zap.NewStdLog(zap.NewNop()), // what strangers do wrong
 		Protocols: new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true) // WebSockets, of which the page has many, are simplest in it

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 )
 
@@ -44,8 +45,8 @@ func newProxy(api *rest.Config) (http.Handler, error) {
 	}
 	return &httputil.ReverseProxy{
 		Transport:     transport,
-		FlushInterval: -1, // logs are shown as they come
-		ErrorLog:      silent(),
+		FlushInterval: -1,                          // logs are shown as they come
+		ErrorLog:      zap.NewStdLog(zap.NewNop()), // ErrorHandler tells the browser
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL = &url.URL{Scheme: target.Scheme, Host: target.Host, Path: strings.TrimSuffix(target.Path, "/") + r.In.URL.Path, RawQuery: r.In.URL.RawQuery}
 			r.Out.Host = target.Host

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -125,6 +124,3 @@ func answer(w http.ResponseWriter, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(value) // the browser is gone if it fails
 }
-
-// silent is the log of the HTTP server, which reports what strangers do wrong.
-func silent() *log.Logger { return log.New(io.Discard, "", 0) }

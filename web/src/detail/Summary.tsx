@@ -131,13 +131,12 @@ function Conditions({ object: o }: { object: Obj }) {
   if (all.length === 0) return null;
   return (
     <Card title="Conditions">
-      <ul class="plain rows">
+      <ul class="plain conditions">
         {all.map((c) => (
           <li key={c.type}>
-            <strong>{c.type}</strong>
-            <span>{c.status}{c.reason ? ` · ${c.reason}` : ""}</span>
-            <span class="faint">{c.message}</span>
+            <span><strong>{c.type}</strong> {c.status}{c.reason ? ` · ${c.reason}` : ""}</span>
             <span class="faint"><Age from={c.lastTransitionTime} /></span>
+            {c.message && <span class="faint message">{c.message}</span>}
           </li>
         ))}
       </ul>

@@ -13,7 +13,7 @@ export function Picture() {
   const box = useRef<HTMLDivElement>(null);
   const [size, setSize] = useState({ w: 0, h: 0 });
   const [hot, setHot] = useState("");
-  const nodes = useList(kinds.nodes).items;
+  const own = useList(kinds.nodes);
   const pods = useList(kinds.pods).items;
   const services = useList(kinds.services).items;
   const ingresses = useList(kinds.ingresses).items;
@@ -23,6 +23,11 @@ export function Picture() {
     observer.observe(box.current!);
     return () => observer.disconnect();
   }, []);
+  // Who may not see nodes still sees where their pods are.
+  const nodes = useMemo(
+    () => (own.state === "denied" ? [...new Set(pods.map((p) => p.spec?.nodeName).filter(Boolean))].map((name): Obj => ({ metadata: { name, uid: name, creationTimestamp: "" } })) : own.items),
+    [own.state, own.items, pods],
+  );
   const alive = useMemo(() => pods.filter((p) => p.status?.phase !== "Succeeded"), [pods]);
   const layout = useMemo(
     () => (size.w > 0 ? arrange({ nodes, pods: alive, services, entries: [...ingresses, ...routes] }, size.w, size.h) : undefined),
@@ -43,6 +48,7 @@ export function Picture() {
               </g>
             ))}
           </g>
+          <Names layout={layout} />
           <Dots layout={layout} related={related} />
           {[...layout.entries, ...layout.services].map((c) => (
             <ChipView key={c.id} chip={c} unit={layout.unit} dim={!!related && !related.has(c.id)} heat={setHot} />
@@ -90,20 +96,16 @@ function Basins({ layout, nodes, related }: { layout: Layout; nodes: Obj[]; rela
         <title>{label}</title>
         <rect class="basin" x={n.x} y={n.y} width={n.w} height={n.h} rx={u * 1.1} />
         {level > 0 && <Water node={n} level={level} unit={u} />}
-        <circle class={`lamp tone-${n.health.tone}`} cx={n.x + u * 1.35} cy={n.y + u * 1.5} r={u * 0.34} />
-        <text class="name" x={n.x + u * 2.1} y={n.y + u * 1.85}>
-          {clip(n.name, (n.w - u * 7) / (u * 0.58))}
-        </text>
         <text class="faint" x={n.x + n.w - u} y={n.y + u * 1.82} text-anchor="end">
-          {n.health.tone === "good" || n.id === "waiting" ? plural(n.pods, "pod") : n.health.text}
+          {["good", "done"].includes(n.health.tone) || n.id === "waiting" ? plural(n.pods, "pod") : n.health.text}
         </text>
         {use && n.health.tone !== "bad" && n.w > u * 13 && (
-          <text class="faint" x={n.x + u} y={n.y + n.h - u * 0.9}>
+          <text class="faint" x={n.x + n.w - u} y={n.y + n.h - u * 0.8} text-anchor="end">
             CPU {percent(cpu!)} · memory {percent(memory!)}
           </text>
         )}
         {n.hidden > 0 && (
-          <text class="faint" x={n.x + n.w - u} y={n.y + n.h - u * 0.9} text-anchor="end">
+          <text class="faint" x={n.x + u} y={n.y + n.h - u * 0.8}>
             and {n.hidden} more
           </text>
         )}
@@ -118,6 +120,22 @@ function Basins({ layout, nodes, related }: { layout: Layout; nodes: Obj[]; rela
     );
   };
   return <>{[...layout.nodes, ...(layout.waiting ? [layout.waiting] : [])].map(basin)}</>;
+}
+
+/** Names of nodes and pods lie over the paths, so that they can be read; the links that lead there have titles. */
+function Names({ layout }: { layout: Layout }) {
+  const u = layout.unit;
+  return (
+    <g class="names" aria-hidden="true">
+      {[...layout.nodes, ...(layout.waiting ? [layout.waiting] : [])].map((n) => (
+        <g key={n.id}>
+          <circle class={`lamp tone-${n.health.tone}`} cx={n.x + u * 1.35} cy={n.y + u * 1.5} r={u * 0.34} />
+          <text class="name" x={n.x + u * 2.1} y={n.y + u * 1.85}>{clip(n.name, (n.w - u * 7) / (u * 0.58))}</text>
+          {n.dots.map((d) => d.label && <text key={d.id} class="faint" x={d.x} y={d.y + u * 2} text-anchor="middle">{clip(d.label, 13)}</text>)}
+        </g>
+      ))}
+    </g>
+  );
 }
 
 /** Water in a basin. It moves by one wave's length for ever. */

@@ -16,6 +16,7 @@ export interface PodDot {
   x: number;
   y: number;
   r: number;
+  label: string; // "" if there is no room for one
   health: Health;
 }
 export interface NodeCard extends Box {
@@ -79,22 +80,29 @@ export function grid(n: number, box: Box, shape: number, gap: number): Box[] {
   });
 }
 
-/** Places a node's pods in rows, as large as they fit. */
-export function pack(pods: Obj[], box: Box, most: number): PodDot[] {
+/** Places a node's pods in rows: with their names if there is room for them, else as large as they fit. */
+export function pack(pods: Obj[], box: Box, unit: number): PodDot[] {
   const shown = pods.slice(0, mostDots);
-  let r = most;
+  const wide = Math.floor(box.w / (unit * 6.6));
+  const rows = Math.ceil(shown.length / wide);
+  if (wide >= 2 && rows * unit * 3.7 <= box.h) {
+    const pitch = box.w / wide;
+    const top = box.y + (box.h - rows * unit * 3.7) / 2;
+    return shown.map((p, i) => ({ ...dot(p, unit * 0.95, appOf(p)), x: box.x + ((i % wide) + 0.5) * pitch, y: top + unit * (1.2 + 3.7 * Math.floor(i / wide)) }));
+  }
+  let r = unit;
   const pitch = () => r * 2.7;
   while (r > 2 && Math.max(1, Math.floor(box.w / pitch())) * Math.floor(box.h / pitch()) < shown.length) r -= 0.25;
   const columns = Math.max(1, Math.floor(box.w / pitch()));
-  return shown.map((p, i) => ({
-    id: p.metadata.uid,
-    namespace: p.metadata.namespace!,
-    name: p.metadata.name,
-    x: box.x + ((i % columns) + 0.5) * pitch(),
-    y: box.y + (Math.floor(i / columns) + 0.5) * pitch(),
-    r,
-    health: podHealth(p),
-  }));
+  return shown.map((p, i) => ({ ...dot(p, r, ""), x: box.x + ((i % columns) + 0.5) * pitch(), y: box.y + (Math.floor(i / columns) + 0.5) * pitch() }));
+}
+
+const dot = (p: Obj, r: number, label: string) => ({ id: p.metadata.uid, namespace: p.metadata.namespace!, name: p.metadata.name, r, label, health: podHealth(p) });
+
+/** What a pod is for, in a word. */
+function appOf(p: Obj): string {
+  const labels = p.metadata.labels ?? {};
+  return labels["app.kubernetes.io/name"] ?? labels.app ?? labels["k8s-app"] ?? p.metadata.name;
 }
 
 const byAge = (a: Obj, b: Obj) => a.metadata.creationTimestamp.localeCompare(b.metadata.creationTimestamp) || a.metadata.name.localeCompare(b.metadata.name);
@@ -130,13 +138,13 @@ export function arrange(input: Input, width: number, height: number): Layout {
   // One node above the other, as long as there is room, so that no path crosses another node.
   const cells = grid(nodes.length, area, left > 0 && nodes.length * unit * 8 <= area.h ? 99 : 1.5, unit);
   const card = (id: string, name: string, health: Health, box: Box, pods: Obj[]): NodeCard => {
-    const inner = { x: box.x + unit, y: box.y + unit * 2.7, w: box.w - 2 * unit, h: box.h - unit * 5 };
-    return { ...box, id, name, health, pods: pods.length, hidden: Math.max(0, pods.length - mostDots), dots: pack(pods, inner, unit * 1.15) };
+    const inner = { x: box.x + unit, y: box.y + unit * 2.3, w: box.w - 2 * unit, h: box.h - unit * 4.2 };
+    return { ...box, id, name, health, pods: pods.length, hidden: Math.max(0, pods.length - mostDots), dots: pack(pods, inner, unit) };
   };
   const cards = nodes.map((n, i) => card(n.metadata.uid, n.metadata.name, nodeHealth(n), cells[i], byNode.get(n.metadata.name) ?? []));
   const waitingBox = { x: area.x, y: area.y + area.h + unit, w: area.w, h: unit * 4.8 };
   const waiting = lost.length ? card("waiting", "Waiting for a node", { tone: "busy", text: "" }, waitingBox, lost) : undefined;
-  if (waiting) waiting.dots = pack(lost, { x: waitingBox.x + unit, y: waitingBox.y + unit * 2.4, w: waitingBox.w - 2 * unit, h: unit * 2 }, unit * 0.6);
+  if (waiting) waiting.dots = pack(lost, { x: waitingBox.x + unit, y: waitingBox.y + unit * 2.4, w: waitingBox.w - 2 * unit, h: unit * 2 }, unit * 0.62);
 
   const layout: Layout = { nodes: cards, waiting, services: [], entries: [], ways: [], more: 0, unit };
   if (left > 0) connect(layout, input, services, { x: 0, y: area.y, w: left, h: height - unit });

@@ -16,10 +16,10 @@ export function Chart({ label, samples, top, text }: { label: string; samples: S
     const end = samples[samples.length - 1].at;
     const begin = Math.min(samples[0].at, end - 120_000);
     const most = Math.max(top, ...samples.map((s) => s.value), 1e-9);
-    const points = samples.map((s) => `${(((s.at - begin) / (end - begin || 1)) * w).toFixed(1)},${(h - 3 - (s.value / most) * (h - 8)).toFixed(1)}`);
+    const points = samples.map((s) => `${(((s.at - begin) / (end - begin || 1)) * (w - 3)).toFixed(1)},${(h - 3 - (s.value / most) * (h - 8)).toFixed(1)}`);
     const first = points[0].split(",")[0];
     const last = points[points.length - 1];
-    return { end: `M${last}h0`, line: `M${points.join("L")}`, area: `M${first},${h}L${points.join("L")}L${w},${h}Z` };
+    return { end: `M${last}h0`, line: `M${points.join("L")}`, area: `M${first},${h}L${points.join("L")}L${w - 3},${h}Z` };
   }, [samples, top]);
   return (
     <figure class="chart">

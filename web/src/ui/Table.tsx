@@ -11,6 +11,8 @@ export interface Column<T> {
   cell: (row: T) => ComponentChildren;
   /** What it is sorted by; a column without it cannot be. */
   by?: (row: T) => string | number;
+  /** Its width on a phone, if that differs. */
+  narrow?: string;
   /** A phone has no room for it. */
   wide?: boolean;
 }
@@ -50,11 +52,12 @@ export function Table<T>({ label, rows, columns, id, href, sort = 0 }: Props<T>)
   // The browser sets what the policy lets no attribute say.
   useEffect(() => {
     body.current!.parentElement!.style.setProperty("--columns", columns.map((c) => c.width).join(" "));
-    body.current!.parentElement!.style.setProperty("--narrow", columns.filter((c) => !c.wide).map((c) => c.width).join(" "));
+    body.current!.parentElement!.style.setProperty("--narrow", columns.filter((c) => !c.wide).map((c, i) => (i === 0 ? "minmax(0, 1fr)" : (c.narrow ?? c.width))).join(" "));
   });
 
-  const first = Math.max(0, Math.floor(top / height) - margin);
-  const last = Math.min(sorted.length, Math.ceil((top + room) / height) + margin);
+  const at = Math.max(0, Math.min(top, sorted.length * height - room)); // the list may have become shorter
+  const first = Math.max(0, Math.floor(at / height) - margin);
+  const last = Math.min(sorted.length, Math.ceil((at + room) / height) + margin);
   const keys = (e: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[e.key];
     const row = (e.target as HTMLElement).closest<HTMLElement>("[data-row]");

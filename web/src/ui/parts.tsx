@@ -47,7 +47,7 @@ export function ListState({ state, error, what }: { state: State; error: string;
   if (state === "denied")
     return (
       <Note>
-        Your account may not list {what} {namespace.value ? `in the namespace ${namespace.value}` : "in all namespaces; choose a namespace above that you may look at"}.
+        Your account may not list {what} {what === "nodes" ? "" : namespace.value ? `in the namespace ${namespace.value}` : "in all namespaces; name one above that you may look at"}.
       </Note>
     );
   if (state === "absent") return <Note>This cluster has no {what}.</Note>;

@@ -31,9 +31,9 @@ export function Network() {
     { title: "Name", width: "minmax(0, 1.6fr)", cell: (s) => s.metadata.name, by: (s) => s.metadata.name },
     ...(namespace.value ? [] : [{ title: "Namespace", width: "minmax(0, 1fr)", cell: (s: Obj) => s.metadata.namespace, by: (s: Obj) => `${s.metadata.namespace} ${s.metadata.name}`, wide: true }]),
     { title: "Type", width: "7.5rem", cell: (s) => s.spec?.type, by: (s) => s.spec?.type, wide: true },
-    { title: "Address", width: "minmax(0, 1.4fr)", cell: (s) => addresses(s) },
+    { title: "Address", width: "minmax(0, 1.4fr)", narrow: "8rem", cell: (s) => addresses(s) },
     { title: "Ports", width: "minmax(0, 1.2fr)", cell: (s) => ((s.spec?.ports ?? []) as any[]).map((p) => `${p.port}${p.nodePort ? `:${p.nodePort}` : ""}/${p.protocol}`).join(", "), wide: true },
-    { title: "Pods", width: "5rem", cell: (s) => { const b = behind(s); return s.spec?.selector ? `${b.filter((p) => podHealth(p).tone === "good").length}/${b.length}` : "–"; }, by: (s) => behind(s).length },
+    { title: "Pods", width: "5rem", narrow: "2.6rem", cell: (s) => { const b = behind(s); return s.spec?.selector ? `${b.filter((p) => podHealth(p).tone === "good").length}/${b.length}` : "–"; }, by: (s) => behind(s).length },
     { title: "Age", width: "4.5rem", cell: (s) => <Age from={s.metadata.creationTimestamp} />, by: (s) => -Date.parse(s.metadata.creationTimestamp), wide: true },
   ];
   const ways = [...gateways.items, ...ingresses.items, ...routes.items];

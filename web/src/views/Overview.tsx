@@ -38,8 +38,8 @@ export function Overview() {
 }
 
 function Figures() {
-  const nodes = useList(kinds.nodes).items;
-  const pods = useList(kinds.pods).items;
+  const { items: nodes, state } = useList(kinds.nodes);
+  const { items: pods, state: podState } = useList(kinds.pods);
   const workloads = [...useList(kinds.deployments).items, ...useList(kinds.statefulsets).items, ...useList(kinds.daemonsets).items];
   const { uses, missing } = useMetrics("nodes");
   const ready = nodes.filter((n) => nodeHealth(n).tone !== "bad").length;
@@ -54,10 +54,10 @@ function Figures() {
   const room = (what: string) => nodes.reduce((n, o) => n + quantity(o.status?.allocatable?.[what]), 0);
   return (
     <div class="figures">
-      <Figure title="Nodes" href="#/nodes" value={ready} of={nodes.length} note={ready < nodes.length ? `${plural(nodes.length - ready, "node")} not ready` : "all ready"} bad={ready < nodes.length} />
-      <Figure title="Pods" href="#/pods" value={running} of={pods.length - (tones.get("done")?.length ?? 0)} bad={bad > 0}
-        note={bad ? `${bad} failing${busy ? `, ${busy} starting` : ""}` : busy ? `${busy} starting` : "all running"} />
-      <Figure title="Workloads" href="#/workloads" value={healthy} of={workloads.length} note={healthy < workloads.length ? `${workloads.length - healthy} incomplete` : "all available"} bad={healthy < workloads.length} />
+      <Figure title="Nodes" href="#/nodes" hidden={state === "denied"} value={ready} of={nodes.length} note={ready < nodes.length ? `${plural(nodes.length - ready, "node")} not ready` : "all ready"} bad={ready < nodes.length} />
+      <Figure title="Pods" href="#/pods" hidden={podState === "denied"} value={running} of={pods.length - (tones.get("done")?.length ?? 0)} bad={bad > 0}
+        note={bad ? `${bad.toLocaleString("en")} failing${busy ? `, ${busy.toLocaleString("en")} starting` : ""}` : busy ? `${busy.toLocaleString("en")} starting` : "all running"} />
+      <Figure title="Workloads" href="#/workloads" hidden={podState === "denied"} value={healthy} of={workloads.length} note={healthy < workloads.length ? `${workloads.length - healthy} incomplete` : "all available"} bad={healthy < workloads.length} />
       {missing ? (
         <Card class="figure quiet"><p>{missing}</p></Card>
       ) : (
@@ -70,7 +70,25 @@ function Figures() {
   );
 }
 
-function Figure({ title, href, value, of, note, bad }: { title: string; href: string; value: number; of: number; note: string; bad: boolean }) {
+interface FigureProps {
+  title: string;
+  href: string;
+  value: number;
+  of: number;
+  note: string;
+  bad: boolean;
+  hidden: boolean; // the account may not see it
+}
+
+function Figure({ title, href, value, of, note, bad, hidden }: FigureProps) {
+  if (hidden)
+    return (
+      <a class="card figure" href={href}>
+        <span class="figure-title">{title}</span>
+        <span class="figure-value">–</span>
+        <span class="faint">not to be seen</span>
+      </a>
+    );
   return (
     <a class={`card figure ${bad ? "bad" : ""}`} href={href}>
       <span class="figure-title">{title}</span>

@@ -21,7 +21,7 @@ export function useFilter(rows: Obj[], text: (o: Obj) => string): Obj[] {
 
 const name: Column<Obj> = { title: "Name", width: "minmax(0, 2.4fr)", cell: (o) => o.metadata.name, by: (o) => o.metadata.name };
 const space: Column<Obj> = { title: "Namespace", width: "minmax(0, 1.1fr)", cell: (o) => o.metadata.namespace, by: (o) => `${o.metadata.namespace} ${o.metadata.name}`, wide: true };
-const since: Column<Obj> = { title: "Age", width: "4.5rem", cell: (o) => <Age from={o.metadata.creationTimestamp} />, by: (o) => -Date.parse(o.metadata.creationTimestamp) };
+const since: Column<Obj> = { title: "Age", width: "4.5rem", narrow: "2.6rem", cell: (o) => <Age from={o.metadata.creationTimestamp} />, by: (o) => -Date.parse(o.metadata.creationTimestamp) };
 const spaces = (): Column<Obj>[] => (namespace.value ? [] : [space]);
 
 export function Pods() {
@@ -32,7 +32,7 @@ export function Pods() {
   const columns: Column<Obj>[] = [
     name,
     ...spaces(),
-    { title: "State", width: "minmax(9.5rem, 1.2fr)", cell: (p) => <Badge health={podHealth(p)} />, by: (p) => order[podHealth(p).tone] },
+    { title: "State", width: "minmax(9.5rem, 1.2fr)", narrow: "7.2rem", cell: (p) => <Badge health={podHealth(p)} />, by: (p) => order[podHealth(p).tone] },
     { title: "Restarts", width: "5.5rem", cell: (p) => restarts(p) || <span class="faint">0</span>, by: restarts, wide: true },
     { title: "Node", width: "minmax(0, 1.1fr)", cell: (p) => (p.spec?.nodeName ? <a href={link(kinds.nodes, undefined, p.spec.nodeName)}>{p.spec.nodeName}</a> : "–"), by: (p) => p.spec?.nodeName ?? "", wide: true },
     { title: "CPU", width: "5rem", cell: (p) => (use(p) ? cores(latest(use(p)!.cpu)) : "–"), by: (p) => -latest(use(p)?.cpu), wide: true },
@@ -55,8 +55,8 @@ export function Workloads() {
     name,
     ...spaces(),
     { title: "Kind", width: "7.5rem", cell: (o) => o.kind, by: (o) => `${o.kind} ${o.metadata.name}`, wide: true },
-    { title: "State", width: "minmax(7.5rem, 1fr)", cell: (o) => <Badge health={workloadHealth(o)} />, by: (o) => order[workloadHealth(o).tone] },
-    { title: "Pods", width: "4rem", cell: (o) => { const n = counts(o); return n ? `${n.have}/${n.want}` : "–"; }, by: (o) => counts(o)?.have ?? -1 },
+    { title: "State", width: "minmax(7.5rem, 1fr)", narrow: "7.2rem", cell: (o) => <Badge health={workloadHealth(o)} />, by: (o) => order[workloadHealth(o).tone] },
+    { title: "Pods", width: "4rem", narrow: "2.6rem", cell: (o) => { const n = counts(o); return n ? `${n.have}/${n.want}` : "–"; }, by: (o) => counts(o)?.have ?? -1 },
     { title: "Image", width: "minmax(0, 1.8fr)", cell: (o) => <span class="faint" title={images(o)}>{images(o)}</span>, wide: true },
     since,
   ];
