@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
@@ -32,7 +29,7 @@ type dashboardOptions struct {
 	listen, cert, key   string
 	tokenFile           string
 	names               []string
-	readOnly            bool
+	readOnly, open      bool
 }
 
 // dashboardCommand serves the page that shows the cluster.
@@ -62,6 +59,7 @@ coracle dashboard --listen 192.0.2.10:8443 --token-file /etc/coracle/dashboard.t
 	here := dirFlags(c)
 	c.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig whose rights the page has (default is the one that coracle kubectl uses)")
 	c.Flags().StringVar(&o.context, "context", "", "Context of the kubeconfig")
+	c.Flags().BoolVar(&o.open, "open", false, "Open the page in the browser of this desktop")
 	c.Flags().Uint16Var(&o.port, "port", 0, "Port on the loopback interface (default is a free one)")
 	c.Flags().StringVar(&o.listen, "listen", "", "Serve TLS to other machines on this address, as HOST:PORT")
 	c.Flags().StringVar(&o.tokenFile, "token-file", "", "With --listen, a file with the token of the address (default is a new one at each start)")
@@ -73,6 +71,7 @@ coracle dashboard --listen 192.0.2.10:8443 --token-file /etc/coracle/dashboard.t
 		_ = c.MarkFlagFilename(name)
 	}
 	c.MarkFlagsMutuallyExclusive("port", "listen")
+	c.MarkFlagsMutuallyExclusive("open", "listen")
 	c.MarkFlagsRequiredTogether("tls-cert-file", "tls-private-key-file")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if !c.Flags().Changed("read-only") {
@@ -114,6 +113,13 @@ func (o *dashboardOptions) run(ctx context.Context, out io.Writer, here installa
 	}
 	defer l.Close()
 	fmt.Fprintf(out, "The cluster %s is at\n\n    %s\n\nWhoever has this address can %s. Stop with Ctrl+C.\n", server.Facts.Server, url, o.can())
+	if o.open {
+		done, err := openBrowser(url)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
 	return server.Serve(ctx, l, certificate)
 }
 
@@ -170,68 +176,6 @@ func (o *dashboardOptions) pageDir() string {
 		return ""
 	}
 	return filepath.Join(filepath.Dir(path), "dashboard")
-}
-
-// tokenOf reads the token of a screen, and makes the file if there is none.
-func tokenOf(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err == nil {
-		token := dashboard.NewSecret()
-		_, err = f.WriteString(token + "\n")
-		return token, errors.Join(err, f.Close())
-	}
-	if !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("making the token: %w", err)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("reading the token: %w", err)
-	}
-	token := strings.TrimSpace(string(data))
-	if len(token) < 32 || strings.ContainsAny(token, " \n") {
-		return "", fmt.Errorf("%s is no token: it needs one word of at least 32 characters; remove the file, and coracle makes one", path)
-	}
-	return token, nil
-}
-
-// certificate returns that of --listen, and prints the fingerprint of one that nobody vouches for.
-func (o *dashboardOptions) certificate(out io.Writer, s *dashboard.Server) (*tls.Certificate, error) {
-	s.IP, s.Hosts = true, o.names
-	if name, err := os.Hostname(); err == nil {
-		s.Hosts = append(s.Hosts, name)
-	}
-	if o.cert != "" {
-		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
-		if err != nil {
-			return nil, fmt.Errorf("reading the certificate: %w", err)
-		}
-		if pair.Leaf != nil {
-			s.Hosts = append(s.Hosts, pair.Leaf.DNSNames...)
-		}
-		return &pair, nil
-	}
-	var addresses []net.IP
-	if host, _, _ := net.SplitHostPort(o.listen); net.ParseIP(host) != nil {
-		addresses = append(addresses, net.ParseIP(host))
-	}
-	made, fingerprint, err := dashboard.SelfSigned(s.Hosts, addresses, time.Now())
-	if err != nil {
-		return nil, fmt.Errorf("making a certificate: %w", err)
-	}
-	fmt.Fprintf(out, "The certificate is self-signed; its SHA-256 fingerprint is %s\n\n", fingerprint)
-	return made, nil
-}
-
-// address is what a browser elsewhere can open.
-func (o *dashboardOptions) address(l *net.TCPAddr) string {
-	host := l.IP.String()
-	if l.IP.IsUnspecified() {
-		host, _ = os.Hostname()
-	}
-	if len(o.names) > 0 {
-		host = o.names[0]
-	}
-	return net.JoinHostPort(host, fmt.Sprint(l.Port))
 }
 
 // reports are what root of a machine with a coracle can see of it.

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/diagnose/dashboard"
+)
+
+// openBrowser opens a URL in the browser of the desktop. Other users can see the arguments of processes, so the browser gets the name
+// of a file that only this user can read, which leads on to the URL. The file is gone after done.
+func openBrowser(url string) (done func(), err error) {
+	dir, err := os.MkdirTemp("", "coracle-dashboard-")
+	if err != nil {
+		return nil, err
+	}
+	done = func() { os.RemoveAll(dir) }
+	path := filepath.Join(dir, "open.html")
+	page := fmt.Sprintf("<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=%s\">\n", html.EscapeString(url))
+	if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
+		done()
+		return nil, err
+	}
+	if out, err := exec.Command("xdg-open", path).CombinedOutput(); err != nil {
+		done()
+		return nil, fmt.Errorf("--open needs a desktop with xdg-open: %w: %s", err, out)
+	}
+	return done, nil
+}
+
+// tokenOf reads the token of a screen, and makes the file if there is none.
+func tokenOf(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		token := dashboard.NewSecret()
+		_, err = f.WriteString(token + "\n")
+		return token, errors.Join(err, f.Close())
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("making the token: %w", err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("reading the token: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if len(token) < 32 || strings.ContainsAny(token, " \n") {
+		return "", fmt.Errorf("%s is no token: it needs one word of at least 32 characters; remove the file, and coracle makes one", path)
+	}
+	return token, nil
+}
+
+// certificate returns that of --listen, and prints the fingerprint of one that nobody vouches for.
+func (o *dashboardOptions) certificate(out io.Writer, s *dashboard.Server) (*tls.Certificate, error) {
+	s.IP, s.Hosts = true, o.names
+	if name, err := os.Hostname(); err == nil {
+		s.Hosts = append(s.Hosts, name)
+	}
+	if o.cert != "" {
+		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+		if err != nil {
+			return nil, fmt.Errorf("reading the certificate: %w", err)
+		}
+		if pair.Leaf != nil {
+			s.Hosts = append(s.Hosts, pair.Leaf.DNSNames...)
+		}
+		return &pair, nil
+	}
+	var addresses []net.IP
+	if host, _, _ := net.SplitHostPort(o.listen); net.ParseIP(host) != nil {
+		addresses = append(addresses, net.ParseIP(host))
+	}
+	made, fingerprint, err := dashboard.SelfSigned(s.Hosts, addresses, time.Now())
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate: %w", err)
+	}
+	fmt.Fprintf(out, "The certificate is self-signed; its SHA-256 fingerprint is %s\n\n", fingerprint)
+	return made, nil
+}
+
+// address is what a browser elsewhere can open.
+func (o *dashboardOptions) address(l *net.TCPAddr) string {
+	host := l.IP.String()
+	if l.IP.IsUnspecified() {
+		host, _ = os.Hostname()
+	}
+	if len(o.names) > 0 {
+		host = o.names[0]
+	}
+	return net.JoinHostPort(host, fmt.Sprint(l.Port))
+}
