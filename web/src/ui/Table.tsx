@@ -67,7 +67,9 @@ export function Table<T>({ label, rows, columns, id, href, sort = 0 }: Props<T>)
     const box = body.current!;
     if (to * height < box.scrollTop) box.scrollTop = to * height;
     if ((to + 1) * height > box.scrollTop + box.clientHeight) box.scrollTop = (to + 1) * height - box.clientHeight;
-    requestAnimationFrame(() => box.querySelector<HTMLElement>(`[data-row="${to}"] a`)?.focus({ preventScroll: true }));
+    const next = () => box.querySelector<HTMLElement>(`[data-row="${to}"] a`);
+    if (next()) next()!.focus({ preventScroll: true });
+    else requestAnimationFrame(() => next()?.focus({ preventScroll: true })); // it comes into the document with the scrolling
   };
 
   return (

@@ -44,12 +44,10 @@ export function Note({ children, bad }: { children: ComponentChildren; bad?: boo
 /** Says why a list is empty, or that it may be out of date. */
 export function ListState({ state, error, what }: { state: State; error: string; what: string }) {
   if (state === "loading") return <Note>Loading {what}…</Note>;
-  if (state === "denied")
-    return (
-      <Note>
-        Your account may not list {what} {what === "nodes" ? "" : namespace.value ? `in the namespace ${namespace.value}` : "in all namespaces; name one above that you may look at"}.
-      </Note>
-    );
+  if (state === "denied") {
+    const where = what === "nodes" ? "" : namespace.value ? ` in the namespace ${namespace.value}` : " in all namespaces; name one above that you may look at";
+    return <Note>{`Your account may not list ${what}${where}.`}</Note>;
+  }
   if (state === "absent") return <Note>This cluster has no {what}.</Note>;
   if (state === "failed" || state === "reconnecting") return <Note bad>{error || `The connection was lost; ${what} are as they were.`}</Note>;
   return null;

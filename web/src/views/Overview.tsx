@@ -21,7 +21,7 @@ export function Overview() {
         </header>
       )}
       <Figures />
-      <ListState state={nodes.state} error={nodes.error} what="nodes" />
+      {nodes.state !== "denied" && <ListState state={nodes.state} error={nodes.error} what="nodes" />}
       <Picture />
       {!wall && warnings.length > 0 && (
         <Card title="Recent warnings" aside={<a href="#/events">All events</a>}>
