@@ -22,7 +22,7 @@ type addonParts struct {
 	admission  []addon.Admission
 }
 
-func newAddonParts(cfg config.Config, report *state.Recorder, nodes *tunnel.Hub) (parts addonParts) {
+func newAddonParts(cfg config.Config, report *state.Recorder, nodes *tunnel.Hub, voter addon.Voter) (parts addonParts) {
 	for _, a := range addons.All() {
 		if a.Admission != nil {
 			parts.admission = append(parts.admission, *a.Admission(cfg))
@@ -39,6 +39,7 @@ func newAddonParts(cfg config.Config, report *state.Recorder, nodes *tunnel.Hub)
 			Kubeconfig: cfg.Dirs.ServerConfig("coracle.kubeconfig"),
 			Admin:      cfg.Dirs.ServerConfig("admin.kubeconfig"),
 			Ping:       nodes.Ping,
+			Voter:      voter,
 			Report:     func(r any) { report.Detail(a.Report.Key, r) },
 		})
 		for i, c := range own {

@@ -7,6 +7,9 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
@@ -20,6 +23,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/version"
 	"github.com/coracle-dev/coracle/pkg/kubernetes/apiserver"
 	"github.com/coracle-dev/coracle/pkg/kubernetes/leaderelection"
+	"github.com/coracle-dev/coracle/pkg/network/addressvote"
 	"github.com/coracle-dev/coracle/pkg/network/tunnel"
 )
 
@@ -27,6 +31,7 @@ import (
 type joinEndpoint struct {
 	server *endpoint.Server
 	hub    *tunnel.Hub // of the nodes' tunnels
+	voter  *addressvote.Voter
 	guard  *nodeguard.Guard
 	open   chan struct{}
 	once   sync.Once
@@ -39,7 +44,7 @@ func newJoinEndpoint(cfg config.Config) (*joinEndpoint, error) {
 		return nil, err
 	}
 	hub := &tunnel.Hub{}
-	return &joinEndpoint{open: make(chan struct{}), hub: hub, guard: nodeguard.New(hub.Disconnect), server: &endpoint.Server{
+	return &joinEndpoint{open: make(chan struct{}), hub: hub, voter: addressvote.NewVoter(cfg.API.VIPs), guard: nodeguard.New(hub.Disconnect), server: &endpoint.Server{
 		Client:   client,
 		Version:  version.Version,
 		Own:      netip.AddrPortFrom(cfg.API.Advertise, cfg.API.Port).String(),
@@ -68,7 +73,7 @@ func markJoined(dirs paths.Dirs) error {
 // extension adds the paths to the API server.
 func (e *joinEndpoint) extension() apiserver.Extension {
 	return apiserver.Extension{
-		Prefix: join.Prefix, Handler: e.server.Handler(), LongRunning: []string{join.PathTunnel},
+		Prefix: join.Prefix, Handler: e.server.Handler(), LongRunning: []string{join.PathTunnel, join.PathAddresses},
 		Open: e.open, Closed: http.HandlerFunc(endpoint.Closed),
 	}
 }
@@ -91,7 +96,12 @@ func (e *joinEndpoint) publisher(cfg config.Config, data storage, leader *leader
 		Kubeconfig: cfg.Dirs.ServerConfig("admin.kubeconfig"),
 		Node:       cfg.Node.Name, IPs: cfg.Node.IPs, Key: key, KubeletKey: kubelet,
 		Tokens: func() ([]endpoint.Token, error) { return endpoint.GivenTokens(cfg.Dirs) },
-		Open:   func() { e.once.Do(func() { close(e.open) }) },
+		Open: func() {
+			e.once.Do(func() {
+				e.voter.Open()
+				close(e.open)
+			})
+		},
 	}, nil
 }
 
@@ -104,8 +114,17 @@ func (e *joinEndpoint) isOwn(ctx context.Context, cfg config.Config) error {
 	return endpoint.Claims{Client: e.server.Client}.Check(ctx, cfg.Node.Name, key)
 }
 
-// egress makes the endpoint accept the nodes' tunnels and the API server use them.
+// isServer reports whether a node is known to be a server of the cluster.
+func (e *joinEndpoint) isServer(ctx context.Context, name string) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	node, err := e.server.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{ResourceVersion: "0"})
+	return err == nil && kube.IsServer(node)
+}
+
+// egress makes the endpoint accept the nodes' tunnels and Beats, and the API server use them.
 func (e *joinEndpoint) egress(cfg config.Config) apiserver.Egress {
+	e.server.Addresses = e.voter.Handler(endpoint.NodeOf, e.isServer, endpoint.WriteRefusal)
 	e.server.Tunnel = e.hub.Handler(endpoint.NodeOf, endpoint.WriteRefusal)
 	return apiserver.Egress{
 		Tunnels: e.hub, Node: cfg.Node.Name, AnyPodAddress: cfg.Network.Backend == config.BackendNone, ClusterCIDRs: cfg.Network.ClusterCIDRs,

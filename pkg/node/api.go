@@ -10,6 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/network/announcer"
 	"github.com/coracle-dev/coracle/pkg/network/apibalancer"
 	"github.com/coracle-dev/coracle/pkg/network/nodetunnel"
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
@@ -42,6 +43,19 @@ func tunnels(cfg config.Config, servers *apibalancer.Balancer, node *kube.OwnNod
 		Report:  func(t []state.Tunnel) { report.Detail(state.TunnelsDetail, t) },
 		Removed: join.ReasonRemoved,
 	}
+}
+
+// announcements gives this node the addresses that the servers vote to it.
+func announcements(cfg config.Config, servers *apibalancer.Balancer, node *kube.OwnNode) announcer.Announcer {
+	pki := cfg.Dirs.NodePKI()
+	a := announcer.Announcer{
+		Path: join.PathAddresses, Starting: join.StartingHeader, CA: cfg.Dirs.NodeCA(), Cert: filepath.Join(pki, "node.crt"), Key: filepath.Join(pki, "node.key"),
+		Servers: servers.Servers, Node: node, IPs: cfg.Node.IPs,
+	}
+	if cfg.Role == config.Server {
+		a.OwnDial, a.VIPs, a.APIPort = cfg.API.Local().String(), cfg.API.VIPs, cfg.API.Port
+	}
+	return a
 }
 
 // podRanges returns the ranges of the addresses of this node's pods. Another CNI plugin can use any address of the cluster.

@@ -120,6 +120,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 		Strict: cfg.Security.Strict(), ProtectKernel: cfg.Security.CIS(), Ciphers: cfg.Security.Ciphers(),
 		Args: cfg.Args["kubelet"],
 	}, pods...)
+	g.Add("announcer", announcements(cfg, servers, node))
 	g.Add("tunnels", tunnels(cfg, servers, node, report))
 	g.Add("external-ip", nodeaddresses.Publisher{Node: node, Kubeconfig: creds.kubelet, IPs: cfg.Node.ExternalIPs}, registered, kubeletUser)
 	if !cfg.Disabled("kube-proxy") {

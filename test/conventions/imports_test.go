@@ -147,7 +147,7 @@ var external = []struct {
 	{regexp.MustCompile(`^github\.com/flannel-io/`), []string{"pkg/network/flannel"}, "only the component that runs flannel imports it"},
 	{regexp.MustCompile(`^sigs\.k8s\.io/metrics-server/`), []string{"pkg/addons/metricsserver"}, "only the component that serves metrics.k8s.io imports it"},
 	{regexp.MustCompile(`^(helm\.sh|oras\.land)/`), []string{"pkg/addons/helm"}, "only the component that applies charts imports Helm"},
-	{regexp.MustCompile(`^sigs\.k8s\.io/knftables(/|$)`), []string{"pkg/network/networkpolicy", "pkg/network/flannel"}, "only network policies and the pod network write nft tables"},
+	{regexp.MustCompile(`^sigs\.k8s\.io/knftables(/|$)`), []string{"pkg/network/networkpolicy", "pkg/network/flannel", "pkg/network/announcer"}, "only network policies, the pod network and the announcer of addresses write nft tables"},
 	{regexp.MustCompile(`^github\.com/spf13/cobra(/|$)`), []string{"cmd/coracle-core", "pkg/front/command"}, "commands are declared there"},
 	{regexp.MustCompile(`^github\.com/(coreos/go-systemd|godbus)/`), []string{"pkg/runtime/containerd"}, "only the scope of the shims is asked of systemd over D-Bus"},
 	{regexp.MustCompile(`^(log|log/slog)$`), []string{"pkg/core/kube"}, "logrus is the one sink, and pkg/core/kube leads the others into it"},

@@ -34,7 +34,7 @@ func TestLoadBalancer(t *testing.T) {
 	slots.Take(t)
 	f := flavours["vxlan, dual stack"]
 	c := hosts.NewCluster(t, hosts.Plan{
-		Servers: 1, Agents: 2, Images: true, Net: netip.MustParsePrefix(f.wire), ServerArgs: f.serverArgs, Prepare: f.prepare,
+		Servers: 1, Agents: 2, Images: true, Net: netip.MustParsePrefix(f.wire), ServerArgs: append(slices.Clone(f.serverArgs), poolArgs), Prepare: f.prepare,
 	})
 	client, err := c.Client(c.Servers[0], hosts.OwnAPI)
 	if err != nil {
@@ -59,6 +59,8 @@ func TestLoadBalancer(t *testing.T) {
 	t.Run("type changes", b.testType)
 	t.Run("labels", b.testLabels)
 	t.Run("node loss", b.testLoss)
+	t.Run("address of a pool", b.testPool)
+	t.Run("loss of a pool's node", b.testPoolLoss)
 	t.Run("external address behind a NAT", b.testNAT)
 	t.Run("switched off", b.testDisabled)
 }

@@ -46,11 +46,13 @@ func Addon() addon.Addon {
 
 func balancers(s addon.Server) []addon.Component {
 	existing := Existing{Kubeconfig: s.Kubeconfig, Config: s.Config}
-	return []addon.Component{{Name: "service-ports", After: []addon.Event{addon.Leading}, Component: existing}, {Name: "servicelb", After: []addon.Event{addon.Leading}, Component: Balancers{
+	announced := Announced{Kubeconfig: s.Kubeconfig, Pools: s.Config.Network.Pools, Voter: s.Voter}
+	return []addon.Component{{Name: "service-ports", After: []addon.Event{addon.Leading}, Component: existing}, {Name: "lb-owners", Component: announced}, {Name: "servicelb", After: []addon.Event{addon.Leading}, Component: Balancers{
 		Kubeconfig:   s.Kubeconfig,
 		Self:         s.Config.Node.Name,
 		Reserved:     reservedPorts(s.Config),
 		NodePorts:    s.Config.Network.NodePorts,
+		Pools:        s.Config.Network.Pools,
 		Ping:         s.Ping,
 		NoConnection: func(err error) bool { return errors.Is(err, tunnel.ErrNoTunnel) },
 		Report:       func(all []LoadBalancer) { s.Report(all) },

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
@@ -35,6 +36,8 @@ type Balancers struct {
 	Kubeconfig string
 	// Reserved are ports that no Service gets.
 	Reserved []Reserved
+	// Pools are addresses that belong to no node. Without any, Services get addresses of nodes.
+	Pools []config.Pool
 	// NodePorts is the range of NodePorts, FIRST-LAST.
 	NodePorts string
 	// Self is the node of this server, which is never pinged.

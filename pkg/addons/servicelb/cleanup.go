@@ -43,7 +43,7 @@ func releaseAll(ctx context.Context, client kubernetes.Interface, selected func(
 	return errors.Join(errs...)
 }
 
-// withdrawQueries removes the queries from all Nodes.
+// withdrawQueries removes from all Nodes the queries, and that they may announce addresses.
 func withdrawQueries(ctx context.Context, client kubernetes.Interface) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -51,8 +51,10 @@ func withdrawQueries(ctx context.Context, client kubernetes.Interface) error {
 	}
 	var errs []error
 	for _, n := range nodes.Items {
-		if n.Annotations[askedAnnotation] != "" {
-			errs = append(errs, annotate(ctx, client, n.Name, askedAnnotation, ""))
+		for _, key := range []string{askedAnnotation, kube.AnnouncesAnnotation} {
+			if n.Annotations[key] != "" {
+				errs = append(errs, annotate(ctx, client, n.Name, key, ""))
+			}
 		}
 	}
 	return errors.Join(errs...)

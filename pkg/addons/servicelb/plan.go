@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
@@ -20,7 +21,9 @@ type snapshot struct {
 	lost      map[string]bool                 // nodes that do not answer pings
 	nodePorts map[port]nodePort               // ports that Services have as NodePorts
 	external  map[claim]nodePort              // ports of externalIPs
-	since     map[portQuery]time.Time         // queries without an answer, and when each was made first
+	pools     []config.Pool
+	unusable  map[netip.Addr]string   // addresses that no Service gets, and what they are
+	since     map[portQuery]time.Time // queries without an answer, and when each was made first
 	now       time.Time
 }
 
@@ -47,6 +50,7 @@ type plan struct {
 	open     []portQuery         // queries without an answer
 	serving  map[string]struct{} // nodes that serve a Service, or would if they were not lost
 	grants   bool                // a Service gets a port or an address that it does not have yet
+	announce map[string]struct{} // nodes that may announce addresses of pools
 }
 
 // host is a Node, parsed once for a plan.
@@ -93,14 +97,22 @@ type claim struct {
 
 // plan decides about all Services at once. It does not depend on the order of the objects in the snapshot.
 func (in snapshot) plan(reserved []Reserved) plan {
-	p := plan{asked: map[string][]port{}, serving: map[string]struct{}{}}
+	p := plan{asked: map[string][]port{}, serving: map[string]struct{}{}, announce: map[string]struct{}{}}
 	nodes, own := in.read()
 	selected := anySelected(in.nodes)
+	pooled := in.allocate(own, nodes)
 	var all []*placement
 	byService := map[types.UID][]*placement{}
 	why := map[types.UID]candidates{}
 	for _, s := range own {
 		if s.DeletionTimestamp != nil {
+			continue
+		}
+		if got := pooled[s.UID]; got != nil {
+			p.grants = p.grants || got.isNew(s)
+			for _, n := range in.announcers(s.Service, selected) {
+				p.announce[n] = struct{}{}
+			}
 			continue
 		}
 		c := in.candidates(s, nodes, selected)
@@ -130,6 +142,10 @@ func (in snapshot) plan(reserved []Reserved) plan {
 		p.grants = p.grants || st.rank != settled && len(st.refused) == 0
 	}
 	for _, s := range own {
+		if got := pooled[s.UID]; got != nil {
+			p.outcomes = append(p.outcomes, pooledOutcome(s, got))
+			continue
+		}
 		p.outcomes = append(p.outcomes, outcomeOf(s, byService[s.UID], why[s.UID], in.now))
 	}
 	return p

@@ -46,7 +46,7 @@ type controller struct {
 func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 	services := c.services()
 	if len(services) == 0 { // before the watch of nodes ends
-		if err := c.writeQueries(ctx, nil); err != nil {
+		if err := c.writeQueries(ctx, plan{}); err != nil {
 			return 0, err
 		}
 	}
@@ -63,7 +63,12 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 	}
 	in := snapshot{
 		services: services, nodes: listOf[*corev1.Node](c.feed.nodes), endpoints: c.feed.endpoints(),
-		lost: c.alive.lost(), nodePorts: nodePorts, since: c.since, now: time.Now(),
+		lost: c.alive.lost(), nodePorts: nodePorts, since: c.since, now: time.Now(), pools: c.Pools,
+	}
+	if len(in.pools) > 0 {
+		if in.unusable, err = unusableHere(); err != nil {
+			return 0, err
+		}
 	}
 	c.forget(in)
 	p := in.plan(c.Reserved)
@@ -82,7 +87,7 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 	case len(in.external) > 0: // the watch does not show when they are removed
 		soon = checkInterval
 	}
-	asked, written := c.writeQueries(ctx, p.asked), c.write(ctx, p.outcomes)
+	asked, written := c.writeQueries(ctx, p), c.write(ctx, p.outcomes)
 	again, withdrawn := c.withdraw(ctx)
 	if again > 0 && (soon == 0 || again < soon) {
 		soon = again
@@ -124,12 +129,18 @@ func remember(before map[portQuery]time.Time, open []portQuery, now time.Time) (
 	return since, soon
 }
 
-// writeQueries writes the queries that differ from those in the Nodes.
-func (c *controller) writeQueries(ctx context.Context, asked map[string][]port) error {
+// writeQueries writes to Nodes the queries that differ from those in them, and whether they may announce addresses of pools.
+func (c *controller) writeQueries(ctx context.Context, p plan) error {
 	var todo []func() error
 	for _, n := range listOf[*corev1.Node](c.feed.nodes) {
-		if text := formatPorts(asked[n.Name]); text != n.Annotations[askedAnnotation] {
-			todo = append(todo, func() error { return annotate(ctx, c.client, n.Name, askedAnnotation, text) })
+		announces := ""
+		if _, may := p.announce[n.Name]; may {
+			announces = "true"
+		}
+		for key, text := range map[string]string{askedAnnotation: formatPorts(p.asked[n.Name]), kube.AnnouncesAnnotation: announces} {
+			if text != n.Annotations[key] {
+				todo = append(todo, func() error { return annotate(ctx, c.client, n.Name, key, text) })
+			}
 		}
 	}
 	return inParallel(todo)

@@ -14,13 +14,13 @@ import (
 func trimService(s, small *corev1.Service) {
 	small.Spec, small.Status = s.Spec, s.Status
 	small.Labels, small.Finalizers = pick(s.Labels, k3sPool, ownPool), s.Finalizers
-	small.Annotations = pick(s.Annotations, k3sTolerations)
+	small.Annotations = pick(s.Annotations, slices.Concat([]string{k3sTolerations}, wantedAddresses[:], wantedPool[:], sharingKey[:])...)
 }
 
 // trimNode keeps the fields of a Node that a plan reads, so that heartbeats change nothing.
 func trimNode(n, small *corev1.Node) {
 	small.Labels = pick(n.Labels, k3sEnable, ownEnable, k3sPool, ownPool, corev1.LabelNodeExcludeBalancers, controlPlane)
-	small.Annotations = pick(n.Annotations, askedAnnotation, heldAnnotation, kube.SeenAddresses, kube.AllowedAddresses)
+	small.Annotations = pick(n.Annotations, askedAnnotation, heldAnnotation, kube.AnnouncesAnnotation, kube.SeenAddresses, kube.AllowedAddresses)
 	for _, t := range n.Spec.Taints {
 		small.Spec.Taints = append(small.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
 	}

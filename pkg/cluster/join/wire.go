@@ -34,7 +34,12 @@ const (
 	PathMembers = Prefix + "etcd/members"
 	// PathTunnel upgrades a GET with "Upgrade: coracle-tunnel" to a multiplexed connection. It is for nodes.
 	PathTunnel = Prefix + "tunnel"
+	// PathAddresses answers a POST of a node's Beats with Ballots (package addressvote), as long as it lasts. It is for nodes.
+	PathAddresses = Prefix + "addresses"
 )
+
+// StartingHeader is in the answers of a server that serves no path yet.
+const StartingHeader = "Coracle-Starting"
 
 // The groups of bootstrap tokens: one for each role, and one for tokens with which a machine can take another machine's node name.
 const (

@@ -4,6 +4,7 @@ package addon
 
 import (
 	"context"
+	"net/netip"
 
 	"k8s.io/apiserver/pkg/admission"
 
@@ -80,8 +81,18 @@ type Server struct {
 	Admin string
 	// Ping returns nil if a node answers through its tunnel to this server.
 	Ping func(ctx context.Context, node string) error
+	// Voter votes for the nodes that announce addresses.
+	Voter Voter
 	// Report replaces the add-on's report.
 	Report func(any)
+}
+
+// Voter is this server's vote on which node announces an address that belongs to no node.
+type Voter interface {
+	// Wanted is closed when the first node asks for votes.
+	Wanted() <-chan struct{}
+	// SetPool replaces the addresses of load balancers, each with the nodes that may announce it.
+	SetPool(map[netip.Addr][]string)
 }
 
 // Node is what an add-on may use on a node.

@@ -109,6 +109,13 @@ func (d *decoder) config(r raw, dirs paths.Dirs) Config {
 		return cfg
 	}
 	cfg.API = d.api(r, dir, cfg.Node)
+	cfg.API.VIPs = d.vips(r, cfg)
+	for _, vip := range cfg.API.VIPs {
+		if !slices.Contains(cfg.API.SANs, vip.String()) {
+			cfg.API.SANs = append(cfg.API.SANs, vip.String())
+		}
+	}
+	cfg.Network.Pools = d.pools(r, cfg)
 	cfg.API.LocalStorage = d.pathOr(r["default-local-storage-path"], dirs.LocalVolumes())
 	cfg.Datastore = d.datastore(r)
 	cfg.Ephemeral = d.ephemeral(r, cfg)

@@ -101,6 +101,32 @@ const (
 	BackendNone Backend = "none"
 )
 
+// Pool is a set of addresses for Services of type LoadBalancer.
+type Pool struct {
+	Name string `json:"name"`
+	// Manual pools are used only by Services that name the pool or an address of it.
+	Manual bool    `json:"manual,omitempty"`
+	Ranges []Range `json:"ranges"`
+}
+
+// Range is a range of addresses, both ends included.
+type Range struct {
+	First netip.Addr `json:"first"`
+	Last  netip.Addr `json:"last"`
+}
+
+// Contains reports whether an address is in the range.
+func (r Range) Contains(a netip.Addr) bool {
+	return a.BitLen() == r.First.BitLen() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
+}
+
+func (r Range) String() string {
+	if r.First == r.Last {
+		return r.First.String()
+	}
+	return r.First.String() + "-" + r.Last.String()
+}
+
 // Network holds the settings that all nodes of a cluster share, and this node's interface.
 // The CIDR and DNS lists hold one entry, or one of each family with the preferred family first; all four agree.
 type Network struct {
@@ -111,6 +137,8 @@ type Network struct {
 	Backend      Backend        `json:"backend"`
 	Iface        string         `json:"iface,omitempty"` // "" is the interface that has the node's IP
 	NodePorts    string         `json:"nodePorts"`       // "30000-32767"
+	// Pools are addresses for Services of type LoadBalancer; only servers know them.
+	Pools []Pool `json:"pools,omitempty"`
 }
 
 // API holds the settings of the control plane.
@@ -118,11 +146,13 @@ type API struct {
 	Bind      netip.Addr `json:"bind"`      // the unspecified address listens on all
 	Advertise netip.Addr `json:"advertise"` // what clients inside the cluster are told; default the node's first IP
 	// AdvertiseNode is true if Advertise is the node's first IP, and changes with it.
-	AdvertiseNode  bool        `json:"advertiseNode,omitempty"`
-	Port           uint16      `json:"port"` // 6443
-	SANs           []string    `json:"sans,omitempty"`
-	KubeconfigPath string      `json:"kubeconfigPath"` // /etc/coracle/kubeconfig.yaml
-	KubeconfigMode fs.FileMode `json:"kubeconfigMode"` // 0600
+	AdvertiseNode bool     `json:"advertiseNode,omitempty"`
+	Port          uint16   `json:"port"` // 6443
+	SANs          []string `json:"sans,omitempty"`
+	// VIPs are the addresses of the API that one of the servers has at a time, at most one of each family. They are among SANs.
+	VIPs           []netip.Addr `json:"vips,omitempty"`
+	KubeconfigPath string       `json:"kubeconfigPath"` // /etc/coracle/kubeconfig.yaml
+	KubeconfigMode fs.FileMode  `json:"kubeconfigMode"` // 0600
 
 	EnableAdmission  []string `json:"enableAdmission,omitempty"`
 	DisableAdmission []string `json:"disableAdmission,omitempty"`

@@ -32,6 +32,8 @@ const (
 	WireTable = "inet coracle-wire"
 	// PortTable is the nft table that holds pods to their own addresses.
 	PortTable = "bridge coracle-ports"
+	// AddressTable is the nft table that keeps clients of announced addresses from the node's own processes.
+	AddressTable = "inet coracle-addresses"
 	// Kmsg and MachineID are files that the kubelet reads; a node makes them where the machine has none.
 	Kmsg      = "/dev/kmsg"
 	MachineID = "/etc/machine-id"
@@ -87,6 +89,7 @@ func Parts() []Part {
 			Makes: always(entries(ledger.Link, VXLAN, VXLAN6)...)},
 		{Name: "wireguard", Runs: func(cfg config.Config) bool { return cfg.Network.Backend == config.WireGuard },
 			Makes: always(entries(ledger.Link, WireGuard, WireGuard6)...)},
+		{Name: "announced addresses", Makes: always(entries(ledger.NFTTable, AddressTable)...)},
 		{Name: "wire", Runs: Overlay, Makes: always(entries(ledger.NFTTable, WireTable)...)},
 		// Rules that let packets of pods through are added to any chain that drops them; these are the usual names.
 		{Name: "forwarding", OnDemand: entries(ledger.NFTRule, "ip filter FORWARD", "ip6 filter FORWARD")},

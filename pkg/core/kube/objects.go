@@ -28,6 +28,9 @@ const NoExternalIP = "none"
 // APINamesAnnotation holds further names and addresses of a server's API, on the server's Node.
 const APINamesAnnotation = "coracle.io/api-names"
 
+// AnnouncesAnnotation is on the Nodes that may announce addresses of load balancers' pools, while there are such addresses.
+const AnnouncesAnnotation = "node.coracle.io/lb-announces"
+
 // ControlPlaneLabel is the label of servers' Nodes, which no kubelet can set. kubectl shows it in the column ROLES.
 const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
 

@@ -38,6 +38,8 @@ type Beat struct {
 	Holds []netip.Addr `json:"holds,omitempty"`
 	// Yields are addresses that the node has given up: it does not use earlier votes for them.
 	Yields []netip.Addr `json:"yields,omitempty"`
+	// Refuses are addresses that the node cannot announce.
+	Refuses []netip.Addr `json:"refuses,omitempty"`
 	// Majority says that more than half of the servers answer the node. One that reaches too few gets no votes, which would be lost.
 	Majority bool `json:"majority,omitempty"`
 	// Healthy says that the API server of the node's machine works.

@@ -23,8 +23,9 @@ func (v *Voter) Handler(who func(*http.Request) (string, error), server func(con
 		}
 		ctx, cancel := context.WithCancel(r.Context()) // it ends too when the node's certificate is revoked
 		defer cancel()
-		conn := v.Connect(node, len(v.vips) > 0 && server(ctx, node), cancel)
+		conn := v.Connect(node, false, cancel)
 		defer conn.Close()
+		var asked time.Time
 		flush := http.NewResponseController(w).Flush
 		if flush() != nil { // the headers tell the node that it is served
 			return
@@ -40,6 +41,9 @@ func (v *Voter) Handler(who func(*http.Request) (string, error), server func(con
 			case b, ok := <-beats:
 				if !ok {
 					return
+				}
+				if len(v.vips) > 0 && !conn.server && time.Since(asked) > time.Second { // a new server is known as one a little later
+					asked, conn.server = time.Now(), server(ctx, node)
 				}
 				answer, ok := conn.Beat(b)
 				if !ok || answers.Encode(answer) != nil || flush() != nil {

@@ -47,8 +47,8 @@ func (t *Tally) Count(server string, b Ballot, sent time.Time) {
 	}
 }
 
-// Keep renews the votes of a server whose machine refused a connection at a time: the server does not run, so it votes for nobody else, and when it
-// starts it begins with Grace. The data plane must not depend on a restart of the control plane.
+// Keep renews the votes of a server that refused a connection at a time, or was starting: it does not run, so it votes for nobody else, and when it
+// does it begins with Grace. The data plane must not depend on a restart of the control plane.
 func (t *Tally) Keep(server string, at time.Time) {
 	s := t.servers[server]
 	if s == nil {

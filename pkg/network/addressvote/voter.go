@@ -39,6 +39,13 @@ type vote struct {
 // NewVoter returns the voter of a server. vips are the addresses of the API, which only servers get.
 func NewVoter(vips []netip.Addr) *Voter { return newVoter(vips, time.Now) }
 
+// Open begins the grace period. It is called just before nodes can connect.
+func (v *Voter) Open() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.started = v.now()
+}
+
 func newVoter(vips []netip.Addr, now func() time.Time) *Voter {
 	return &Voter{
 		now: now, started: now(), vips: vips, pool: map[netip.Addr][]string{}, nodes: map[string]candidate{}, votes: map[netip.Addr]vote{},
@@ -65,7 +72,7 @@ type Conn struct {
 	over   bool
 }
 
-// Connect begins a connection of a node, and ends its former one with the function that it was given: a Beat that is late there must not
+// Connect begins a connection of a node, which may be a server of the cluster, and ends its former one with the function that it was given: a Beat that is late there must not
 // count any more.
 func (v *Voter) Connect(node string, server bool, end func()) *Conn {
 	v.once.Do(func() { close(v.wanted) })
@@ -153,7 +160,7 @@ func (v *Voter) servers() (names []string) {
 
 // decide gives a node the vote for an address, or renews it, and reports whether the node has it.
 func (v *Voter) decide(a netip.Addr, node string, able []string, now time.Time) bool {
-	if !slices.Contains(able, node) {
+	if !slices.Contains(able, node) || slices.Contains(v.nodes[node].Refuses, a) {
 		return false
 	}
 	given, taken := v.votes[a]
@@ -177,7 +184,7 @@ func (v *Voter) preferred(a netip.Addr, able []string, now time.Time) (best stri
 	var most standing
 	for _, name := range able {
 		c, known := v.nodes[name]
-		if !known || now.Sub(c.seen) > awake || !c.Majority {
+		if !known || now.Sub(c.seen) > awake || !c.Majority || slices.Contains(c.Refuses, a) {
 			continue
 		}
 		if s := (standing{slices.Contains(c.Holds, a), score(a, name)}); best == "" || most.less(s) {

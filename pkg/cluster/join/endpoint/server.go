@@ -60,6 +60,8 @@ type Server struct {
 	BeforeAdd func(ctx context.Context) error
 	// Tunnel serves the nodes' tunnels, after their claims were checked. Nil refuses tunnels.
 	Tunnel http.Handler
+	// Addresses serves nodes that ask for addresses to announce, likewise.
+	Addresses http.Handler
 
 	// Log gets a line for each machine that joins or is refused. Nil means logrus' standard logger.
 	Log logrus.FieldLogger
@@ -73,13 +75,15 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET "+join.PathCluster, s.answer(s.cluster))
 	mux.HandleFunc("GET "+join.PathMembers, s.answer(s.members))
 	mux.HandleFunc("POST "+join.PathMembers, s.answer(s.addMember))
-	mux.HandleFunc("GET "+join.PathTunnel, s.tunnel)
+	mux.HandleFunc("GET "+join.PathTunnel, s.forNodes(func() http.Handler { return s.Tunnel }, "this server has no tunnels"))
+	mux.HandleFunc("POST "+join.PathAddresses, s.forNodes(func() http.Handler { return s.Addresses }, "this server gives out no addresses"))
 	return mux
 }
 
 // Closed answers requests until machines can join.
 func Closed(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Retry-After", "1")
+	w.Header().Set(join.StartingHeader, "true")
 	WriteRefusal(w, http.StatusServiceUnavailable, "the server is starting")
 }
 
@@ -269,17 +273,20 @@ func (s *Server) addMember(r *http.Request, _ caller) (any, error) {
 	return added, err
 }
 
-func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) {
-	who, err := callerOf(r)
-	if err == nil {
-		err = s.checkNode(r, who)
+// forNodes checks a node's claim before another handler serves its request. absent is the answer if there is no handler.
+func (s *Server) forNodes(handler func() http.Handler, absent string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		who, err := callerOf(r)
+		if err == nil {
+			err = s.checkNode(r, who)
+		}
+		if err == nil && handler() == nil {
+			err = newRefusal(http.StatusNotFound, "%s", absent)
+		}
+		if err != nil {
+			s.writeError(w, r, who, err)
+			return
+		}
+		handler().ServeHTTP(w, r)
 	}
-	if err == nil && s.Tunnel == nil {
-		err = newRefusal(http.StatusNotFound, "this server has no tunnels")
-	}
-	if err != nil {
-		s.writeError(w, r, who, err)
-		return
-	}
-	s.Tunnel.ServeHTTP(w, r)
 }

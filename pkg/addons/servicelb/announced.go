@@ -1,0 +1,57 @@
+package servicelb
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-dev/coracle/pkg/core/addon"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+// Announced tells this server's voter which nodes may announce which addresses of pools. It runs on every server, because a vote must not depend on
+// the one that leads. It watches nothing until a node asks for votes, as nodes do when there is an address of a pool.
+type Announced struct {
+	// Kubeconfig may watch Services, Nodes and EndpointSlices.
+	Kubeconfig string
+	Pools      []config.Pool
+	Voter      addon.Voter
+}
+
+// Run works until ctx is done. It is ready at once.
+func (a Announced) Run(ctx context.Context, ready func()) error {
+	client, err := kube.Client(a.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	ready()
+	if len(a.Pools) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	select {
+	case <-a.Voter.Wanted():
+	case <-ctx.Done():
+		return nil
+	}
+	ctx = kube.WithComponent(ctx, "lb-owners")
+	f := newFeed(client)
+	f.start(ctx)
+	cache.WaitFor(ctx, "", f.services.synced)
+	for ctx.Err() == nil {
+		services := listOf[*corev1.Service](f.services)
+		f.need(ctx, services)
+		unusable, err := unusableHere()
+		if err == nil && ctx.Err() == nil {
+			in := snapshot{services: services, nodes: listOf[*corev1.Node](f.nodes), endpoints: f.endpoints(), pools: a.Pools, unusable: unusable}
+			a.Voter.SetPool(in.announced())
+		}
+		select {
+		case <-f.changed:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package servicelb
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+// pooledOutcome returns the outcome for a Service that gets addresses of pools.
+func pooledOutcome(req *request, got *assignment) outcome {
+	o := outcome{service: req.Service}
+	var addrs []address
+	for _, a := range got.addrs {
+		addrs = append(addrs, address{Addr: a})
+	}
+	sortAddresses(req.Service, addrs)
+	for _, a := range addrs {
+		o.ingress = append(o.ingress, entryFor(req.Service, a))
+	}
+	o.ready = metav1.Condition{Type: readyCondition, Status: metav1.ConditionFalse, Reason: noAddress, Message: got.problem}
+	if len(addrs) > 0 {
+		o.ready.Status, o.ready.Reason, o.ready.Message = metav1.ConditionTrue, assigned, list("address of pool", "addresses of pools", got.pools)
+		if got.problem != "" {
+			o.ready.Message += "; " + got.problem
+		}
+	}
+	return o
+}
+
+// isNew reports whether an assignment has an address, or ports, that the Service does not have by its status.
+func (got *assignment) isNew(req *request) bool {
+	for _, a := range got.addrs {
+		for _, p := range req.ports {
+			if !req.has[a][p] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// announcers returns the nodes that may announce the addresses of a Service.
+func (in snapshot) announcers(s *corev1.Service, selected bool) (names []string) {
+	where := in.endpoints[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}]
+	for _, n := range in.nodes {
+		switch {
+		case unsuitable(n, s, selected) != "" || kube.NodeReadiness(n) != corev1.ConditionTrue:
+		case isLocal(s) && !where.none() && !where.at(n.Name):
+		default:
+			names = append(names, n.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// announced returns the addresses of pools that Services have by their status, each with the nodes that may announce it: those of an address that
+// is shared must be able to serve all its Services.
+func (in snapshot) announced() map[netip.Addr][]string {
+	selected, own := anySelected(in.nodes), undisputed(in.nodes)
+	isNodes := map[netip.Addr]bool{}
+	for _, addrs := range own {
+		for _, a := range addrs {
+			isNodes[a.Addr] = true
+		}
+	}
+	out := map[netip.Addr][]string{}
+	for _, s := range in.services {
+		if !serves(s) || condition(s, readyCondition) == nil {
+			continue
+		}
+		names := in.announcers(s, selected)
+		for _, a := range addressesIn(s) {
+			if poolOf(in.pools, a) == nil || isNodes[a] || in.unusable[a] != "" {
+				continue
+			}
+			if before, shared := out[a]; shared {
+				out[a] = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !slices.Contains(before, n) })
+			} else {
+				out[a] = names
+			}
+		}
+	}
+	return out
+}
+
+// unusableHere returns the addresses that no machine can have, as far as this machine's own networks show, and its own, with what they are.
+func unusableHere() (map[netip.Addr]string, error) {
+	out := map[netip.Addr]string{}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("listing the addresses of this machine: %w", err)
+	}
+	for _, a := range all {
+		network, err := netip.ParsePrefix(a.String())
+		if err != nil || !network.Addr().Is4() || network.Bits() > 30 {
+			continue
+		}
+		first := network.Masked().Addr()
+		b := first.As4()
+		for bit := network.Bits(); bit < 32; bit++ {
+			b[bit/8] |= 0x80 >> (bit % 8)
+		}
+		out[first] = "the address of the network " + network.Masked().String()
+		out[netip.AddrFrom4(b)] = "the broadcast address of the network " + network.Masked().String()
+	}
+	return out, nil
+}

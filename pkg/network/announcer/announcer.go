@@ -1,0 +1,327 @@
+// Package announcer gives this node the addresses for which the servers vote for it (package addressvote): those of load balancers' pools, and, on a
+// server, that of the API. It is a component of the node.
+//
+// The addresses are on an interface, so the kernel answers ARP requests and neighbour solicitations for them. They are there for a few
+// seconds only and renewed as long as the votes are valid: when this process is killed or hangs, the kernel removes them. Nothing is left
+// for a reset to remove but the nft table that keeps clients of a pool's addresses from the node's own processes.
+package announcer
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/network/addressvote"
+	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
+)
+
+// Announcer is the component.
+type Announcer struct {
+	Path          string // of the request to servers
+	Starting      string // header in the answers of a server that serves no path yet
+	CA, Cert, Key string // files: the CA of servers, and the client certificate of the node
+	// Servers returns the API servers of the balancer, and a channel that is closed at the next change.
+	Servers func() ([]tcpbalancer.Server, <-chan struct{})
+	// OwnDial is the address at which this machine's own server is dialed, "" on agents.
+	OwnDial string
+	Node    *kube.OwnNode
+	// IPs are the node's own addresses. An address outside of all networks of the machine goes to their interface.
+	IPs []netip.Addr
+	// VIPs are the addresses of the API, and APIPort its port; of servers only.
+	VIPs    []netip.Addr
+	APIPort uint16
+}
+
+// Run announces addresses until ctx is done. It is ready at once, and does nothing while there is nothing to announce.
+func (a Announcer) Run(ctx context.Context, ready func()) error {
+	ready()
+	log := logrus.WithField("component", "announcer")
+	for a.await(ctx, true) {
+		r := &running{Announcer: a, log: log, answers: make(chan answer), peers: map[string]*peer{}, has: map[netip.Addr]*placed{}, refuses: map[netip.Addr]time.Time{}}
+		wanted, stop := context.WithCancel(ctx)
+		go func() {
+			a.await(wanted, false)
+			stop()
+		}()
+		r.run(wanted)
+		stop()
+	}
+	return nil
+}
+
+// await waits until there is something to announce, or nothing any more. It returns false when ctx is done.
+func (a Announcer) await(ctx context.Context, something bool) bool {
+	for {
+		node, changed := a.Node.Get()
+		wanted := len(a.VIPs) > 0 || node != nil && node.Annotations[kube.AnnouncesAnnotation] != ""
+		if wanted == something && (node != nil || len(a.VIPs) > 0) {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// running is the state of an Announcer while there is something to announce. One goroutine runs it.
+type running struct {
+	Announcer
+	log     logrus.FieldLogger
+	tally   addressvote.Tally
+	answers chan answer
+	peers   map[string]*peer
+	tasks   sync.WaitGroup
+	seq     uint64
+	sent    map[uint64]time.Time // when the last Beats were sent
+	yields  []netip.Addr
+	has     map[netip.Addr]*placed
+	refuses map[netip.Addr]time.Time // addresses that cannot be announced, until when it is not tried again
+	guard   guard
+	health  health
+}
+
+// placed is an address on an interface of this machine.
+type placed struct {
+	place
+	since time.Time
+	told  int // gratuitous announcements so far
+	// adopted is set for an address that was there when this process started, until the votes are counted.
+	adopted bool
+	problem string // the last one, so that it is logged once
+}
+
+// answer is what a server answers; refused says that the server does not run.
+type answer struct {
+	server  string
+	ballot  addressvote.Ballot
+	refused bool
+	at      time.Time // of a refusal: when the connection was tried
+}
+
+// look is how often votes are checked for their end.
+const look = 100 * time.Millisecond
+
+func (r *running) run(ctx context.Context) {
+	r.sent = map[uint64]time.Time{}
+	r.guard.port = r.APIPort
+	for address, at := range leftovers() {
+		r.has[address] = &placed{place: at, since: time.Now(), adopted: true}
+	}
+	peers, disconnect := context.WithCancel(context.WithoutCancel(ctx))
+	defer r.tasks.Wait()
+	defer disconnect()
+	if len(r.VIPs) > 0 {
+		r.tasks.Go(func() { r.health.follow(peers, r.Announcer) })
+	}
+	beat, tick := time.NewTicker(addressvote.Interval), time.NewTicker(look)
+	defer beat.Stop()
+	defer tick.Stop()
+	for {
+		servers, changed := r.Servers()
+		r.follow(peers, servers)
+		r.beat(false)
+		for again := true; again; {
+			select {
+			case a := <-r.answers:
+				r.count(a)
+			case <-tick.C:
+			case <-beat.C:
+				r.beat(false)
+				r.renew()
+			case <-changed:
+				again = false
+			case <-ctx.Done():
+				r.leave()
+				return
+			}
+			r.apply(ctx)
+		}
+	}
+}
+
+// follow keeps a connection to each server of the cluster's list; as long as there is no list, to those by which the node joined.
+func (r *running) follow(ctx context.Context, servers []tcpbalancer.Server) {
+	listed := slices.DeleteFunc(slices.Clone(servers), func(s tcpbalancer.Server) bool { return s.Fallback })
+	if len(listed) == 0 {
+		return
+	}
+	var names []string
+	for _, s := range listed {
+		names = append(names, s.Address)
+		if r.peers[s.Address] != nil {
+			continue
+		}
+		dial := s.Address
+		if s.Own {
+			dial = r.OwnDial
+		}
+		ctx, stop := context.WithCancel(ctx)
+		p := &peer{Announcer: r.Announcer, name: s.Address, dial: dial, beats: make(chan addressvote.Beat, 1), answers: r.answers, stop: stop}
+		r.peers[s.Address] = p
+		r.tasks.Go(func() { p.run(ctx) })
+	}
+	for name, p := range r.peers {
+		if !slices.Contains(names, name) {
+			p.stop()
+			delete(r.peers, name)
+		}
+	}
+	r.tally.SetServers(names)
+}
+
+// beat sends a Beat to all servers.
+func (r *running) beat(leaving bool) {
+	now := time.Now()
+	r.seq++
+	r.sent[r.seq] = now
+	maps.DeleteFunc(r.refuses, func(_ netip.Addr, until time.Time) bool { return now.After(until) })
+	maps.DeleteFunc(r.sent, func(_ uint64, at time.Time) bool { return now.Sub(at) > addressvote.Term })
+	b := addressvote.Beat{
+		Seq: r.seq, Holds: slices.SortedFunc(maps.Keys(r.has), netip.Addr.Compare), Yields: r.yields,
+		Refuses:  slices.SortedFunc(maps.Keys(r.refuses), netip.Addr.Compare),
+		Majority: r.tally.Majority(now), Healthy: len(r.peers) == 1 || r.health.good(now), Leaving: leaving,
+	}
+	r.yields = nil
+	for _, p := range r.peers {
+		p.send(b)
+	}
+}
+
+// count counts an answer.
+func (r *running) count(a answer) {
+	if a.refused {
+		r.tally.Keep(a.server, a.at)
+		return
+	}
+	if sent, known := r.sent[a.ballot.Seq]; known {
+		r.tally.Count(a.server, a.ballot, sent)
+	}
+}
+
+// apply adds and removes addresses so that this machine has those that the votes give it.
+func (r *running) apply(ctx context.Context) {
+	now := time.Now()
+	held, guarded := r.tally.Held(now)
+	for address, p := range r.has {
+		if slices.Contains(held, address) {
+			if p.adopted {
+				p.adopted, p.told = false, 0
+			}
+			continue
+		}
+		if p.adopted && now.Sub(p.since) < addressvote.Term && !r.tally.Majority(now) {
+			continue // the servers have not answered yet
+		}
+		r.remove(address, p, "the servers do not vote for this node any more")
+		r.yield(address)
+	}
+	var api, pool []netip.Addr
+	for _, address := range held {
+		if guarded[address] {
+			pool = append(pool, address)
+		} else {
+			api = append(api, address)
+		}
+	}
+	guardErr := r.guard.set(ctx, pool, api) // nothing is announced before that
+	for _, address := range held {
+		if r.has[address] == nil {
+			r.add(address, now, guardErr)
+		}
+	}
+}
+
+// retry is after how long it is tried again to announce an address that this node could not.
+const retry = 30 * time.Second
+
+// yield promises the servers that earlier votes for an address are not used.
+func (r *running) yield(address netip.Addr) {
+	r.tally.Yield(address, r.seq)
+	r.yields = append(r.yields, address)
+}
+
+// add puts an address on an interface and announces it, unless there is an error already.
+func (r *running) add(address netip.Addr, now time.Time, err error) {
+	var at place
+	if err == nil {
+		at, err = placeFor(address, r.IPs)
+	}
+	if err == nil {
+		err = at.set()
+	}
+	if err != nil {
+		r.log.WithError(err).Errorf("this node cannot announce %s", address)
+		r.refuses[address] = now.Add(retry)
+		r.yield(address)
+		return
+	}
+	p := &placed{place: at, since: now}
+	r.has[address] = p
+	r.log.Infof("announcing %s on %s", address, at.link.Attrs().Name)
+	r.tell(address, p)
+}
+
+// The gratuitous announcements of an address, in Beats after the first: some neighbours drop a packet or ignore one that comes too soon.
+var repeats = [...]int{0, 1, 2, 5, 12}
+
+// renew renews what the kernel would remove, and repeats announcements.
+func (r *running) renew() {
+	held, _ := r.tally.Held(time.Now())
+	for address, p := range r.has {
+		if p.adopted || !slices.Contains(held, address) {
+			continue
+		}
+		if err := p.set(); err != nil && err.Error() != p.problem {
+			p.problem = err.Error()
+			r.log.WithError(err).Warnf("renewing address %s", address)
+		}
+		r.tell(address, p)
+	}
+}
+
+// tell announces an address to the neighbours if it is time to.
+func (r *running) tell(address netip.Addr, p *placed) {
+	beats := int(time.Since(p.since) / addressvote.Interval)
+	if p.told >= len(repeats) || beats < repeats[p.told] {
+		return
+	}
+	p.told++
+	if err := p.announce(address); err != nil {
+		r.log.WithError(err).Warnf("announcing %s to the neighbours", address)
+	}
+}
+
+func (r *running) remove(address netip.Addr, p *placed, why string) {
+	delete(r.has, address)
+	if err := p.unset(); err != nil {
+		r.log.WithError(err).Warnf("removing address %s, which the kernel does by itself in %d s", address, lifetime)
+	}
+	r.log.Infof("announcing %s no more: %s", address, why)
+}
+
+// leaveTimeout is how long a stop waits until the servers know that the addresses are free.
+const leaveTimeout = 300 * time.Millisecond
+
+// leave gives up all addresses and tells the servers, so that other nodes take over at once.
+func (r *running) leave() {
+	for address, p := range r.has {
+		r.remove(address, p, "this node stops")
+	}
+	r.beat(true)
+	after := time.After(leaveTimeout)
+	for range r.peers {
+		select {
+		case <-r.answers:
+		case <-after:
+			return
+		}
+	}
+}

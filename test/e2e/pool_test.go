@@ -1,0 +1,186 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// poolArgs gives the servers of TestLoadBalancer addresses that no node has, for Services that ask for them: those of its other cases do not.
+const poolArgs = "--lb-pool=extra:manual=172.30.0.240-172.30.0.241,extra:manual=fd00:30::f0-fd00:30::f1"
+
+// fromPool makes a Service ask for an address of that pool.
+func fromPool(s *corev1.Service) {
+	s.Annotations = map[string]string{"metallb.io/address-pool": "extra"}
+}
+
+// carriers are the hosts that have an address on an interface.
+func carriers(all []*hosts.Host, address netip.Addr) (names []string) {
+	for _, h := range all {
+		if strings.Contains(h.Run("ip", "-brief", "address"), fmt.Sprintf(" %s/%d", address, address.BitLen())) {
+			names = append(names, h.Name)
+		}
+	}
+	return names
+}
+
+// awaitCarrier waits until exactly one of some hosts has an address, and returns it.
+func awaitCarrier(t *testing.T, all []*hosts.Host, address netip.Addr, within time.Duration) *hosts.Host {
+	t.Helper()
+	var names []string
+	hosts.Eventually(t, within, func() error {
+		if names = carriers(all, address); len(names) != 1 {
+			return fmt.Errorf("%v have %s", names, address)
+		}
+		return nil
+	})
+	return all[slices.IndexFunc(all, func(h *hosts.Host) bool { return h.Name == names[0] })]
+}
+
+// unreachable measures for how long a check fails from now on. It returns after three successes in a row that follow a failure.
+func unreachable(t *testing.T, most time.Duration, check func() error) time.Duration {
+	t.Helper()
+	began, good, failed := time.Now(), time.Time{}, false
+	for row := 0; row < 3; {
+		if err := check(); err != nil {
+			failed, row = true, 0
+		} else if failed {
+			if row++; row == 1 {
+				good = time.Now()
+			}
+		}
+		if time.Since(began) > most {
+			t.Fatalf("it is not reachable again after %s, or always was (failed: %t)", most, failed)
+		}
+	}
+	return good.Sub(began)
+}
+
+// testPool: a Service gets an address of a pool, which one node answers for on the wire, and for nothing else.
+func (b *balancers) testPool(t *testing.T) {
+	first, six := netip.MustParseAddr("172.30.0.240"), netip.MustParseAddr("fd00:30::f0")
+	both := corev1.IPFamilyPolicyRequireDualStack
+	b.create(t, "pooled", "web", func(s *corev1.Service) { fromPool(s); s.Spec.IPFamilyPolicy = &both })
+	began := time.Now()
+	hosts.Eventually(t, time.Minute, func() error {
+		if got := addressesOf(b.get(t, "pooled")); !slices.Equal(got, []string{first.String(), six.String()}) {
+			return fmt.Errorf("the addresses are %v", got)
+		}
+		return nil
+	})
+	for _, ip := range []netip.Addr{first, six} {
+		expect(t, "web-", func() (string, error) { return b.outside.Get(url(ip, 80, "/hostname")) })
+		at := awaitCarrier(t, b.Hosts(), ip, 10*time.Second)
+		t.Logf("%s answers after %s, on %s", ip, time.Since(began).Round(10*time.Millisecond), at.Name)
+		b.outside.Run("ping", "-c1", "-W2", ip.String())
+		for _, port := range []string{"10250", "22"} { // the kubelet listens on all addresses of the node
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if conn, err := b.outside.Dial(ctx, "tcp", net.JoinHostPort(ip.String(), port)); err == nil {
+				conn.Close()
+				t.Errorf("port %s of node %s is open at %s", port, at.Name, ip)
+			}
+			cancel()
+		}
+	}
+	b.create(t, "second", "web", fromPool)
+	b.create(t, "third", "web", fromPool)
+	b.says(t, "third", "NoAddress", "the pool extra has no free IPv4 address")
+	b.remove(t, "second")
+	hosts.Eventually(t, time.Minute, func() error { return contains("addresses", strings.Join(addressesOf(b.get(t, "third")), ","), "172.30.0.241") })
+	b.remove(t, "third")
+	b.remove(t, "pooled")
+	hosts.Eventually(t, 10*time.Second, func() error {
+		for _, ip := range []netip.Addr{first, six, netip.MustParseAddr("172.30.0.241")} {
+			if names := carriers(b.Hosts(), ip); len(names) > 0 {
+				return fmt.Errorf("%v still have %s", names, ip)
+			}
+		}
+		return nil
+	})
+}
+
+// testPoolLoss: another node takes over an address in three seconds when its node is cut off, which gives it up; so it does when coracle is stopped, and
+// a killed process keeps it.
+func (b *balancers) testPoolLoss(t *testing.T) {
+	address := netip.MustParseAddr("172.30.0.240")
+	b.Servers[0].Kubectl("label", "node", "server-1", corev1.LabelNodeExcludeBalancers+"=")
+	t.Cleanup(func() { b.Servers[0].Kubectl("label", "node", "server-1", corev1.LabelNodeExcludeBalancers+"-") })
+	b.create(t, "moving", "web", fromPool)
+	at := awaitCarrier(t, b.Agents, address, time.Minute)
+	other := b.Agents[1-slices.Index(b.Agents, at)]
+	answers := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		conn, err := b.outside.Dial(ctx, "tcp", netip.AddrPortFrom(address, 80).String())
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	hosts.Eventually(t, time.Minute, answers)
+
+	b.Links.Isolate(at)
+	took := unreachable(t, time.Minute, answers)
+	t.Logf("address moved from %s, which was cut off, in %.2f s", at.Name, took.Seconds())
+	if took > 3*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	hosts.Eventually(t, 3*time.Second, func() error {
+		if names := carriers(b.Agents, address); !slices.Equal(names, []string{other.Name}) {
+			return fmt.Errorf("%v have %s", names, address)
+		}
+		return nil
+	})
+	b.Links.Heal()
+	b.AwaitHealthy(time.Now(), time.Minute)
+	if names := carriers(b.Agents, address); !slices.Equal(names, []string{other.Name}) {
+		t.Errorf("%v have %s after all is well again", names, address)
+	}
+
+	pid, err := b.Running(other).ChildPID("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Run("kill", "-9", fmt.Sprint(pid))
+	deadline := time.Now().Add(6 * time.Second)
+	for time.Now().Before(deadline) {
+		if err := answers(); err != nil {
+			t.Errorf("while the killed process of %s is started again: %v", other.Name, err)
+			break
+		}
+	}
+	if err := b.Running(b.Servers[0]).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	deadline = time.Now().Add(5 * time.Second)
+	for time.Now().Before(deadline) {
+		if err := answers(); err != nil {
+			t.Errorf("while the only server is stopped: %v", err)
+			break
+		}
+	}
+	b.Start(b.Servers[0])
+	b.AwaitHealthy(time.Now(), time.Minute)
+	if err := answers(); err != nil {
+		t.Errorf("when the server runs again: %v", err)
+	}
+	if err := b.Running(other).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	hosts.Eventually(t, 2*time.Second, func() error {
+		if names := carriers(b.Agents, address); !slices.Equal(names, []string{at.Name}) {
+			return fmt.Errorf("%v have %s", names, address)
+		}
+		return nil
+	})
+	b.Start(other)
+}
