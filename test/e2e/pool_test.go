@@ -7,10 +7,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/test/hosts"
 )
@@ -81,7 +84,6 @@ func (b *balancers) testPool(t *testing.T) {
 		expect(t, "web-", func() (string, error) { return b.outside.Get(url(ip, 80, "/hostname")) })
 		at := awaitCarrier(t, b.Hosts(), ip, 10*time.Second)
 		t.Logf("%s answers after %s, on %s", ip, time.Since(began).Round(10*time.Millisecond), at.Name)
-		b.outside.Run("ping", "-c1", "-W2", ip.String())
 		for _, port := range []string{"10250", "22"} { // the kubelet listens on all addresses of the node
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			if conn, err := b.outside.Dial(ctx, "tcp", net.JoinHostPort(ip.String(), port)); err == nil {
@@ -95,7 +97,9 @@ func (b *balancers) testPool(t *testing.T) {
 	b.create(t, "third", "web", fromPool)
 	b.says(t, "third", "NoAddress", "the pool extra has no free IPv4 address")
 	b.remove(t, "second")
-	hosts.Eventually(t, time.Minute, func() error { return contains("addresses", strings.Join(addressesOf(b.get(t, "third")), ","), "172.30.0.241") })
+	hosts.Eventually(t, time.Minute, func() error {
+		return contains("addresses", strings.Join(addressesOf(b.get(t, "third")), ","), "172.30.0.241")
+	})
 	b.remove(t, "third")
 	b.remove(t, "pooled")
 	hosts.Eventually(t, 10*time.Second, func() error {
@@ -150,7 +154,9 @@ func (b *balancers) testPoolLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other.Run("kill", "-9", fmt.Sprint(pid))
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
 	deadline := time.Now().Add(6 * time.Second)
 	for time.Now().Before(deadline) {
 		if err := answers(); err != nil {
@@ -183,4 +189,52 @@ func (b *balancers) testPoolLoss(t *testing.T) {
 		return nil
 	})
 	b.Start(other)
+}
+
+// apiAddress is the address of the API in TestThreeServers.
+var apiAddress = netip.MustParseAddr("172.30.0.200")
+
+// testVIP: one server has the address of the API. When its machine loses power, or its API server stops, another one has it.
+func testVIP(t *testing.T, c *hosts.Cluster) {
+	outside := hosts.New(t, c.Wire, "outside", hosts.Options{})
+	answers := func() error { // with a new connection; its certificate must be valid for the address
+		config, err := c.Config(outside, netip.AddrPortFrom(apiAddress, 6443).String())
+		if err != nil {
+			return err
+		}
+		config.Timeout = 300 * time.Millisecond
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		_, err = client.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	}
+	at := awaitCarrier(t, c.Servers, apiAddress, 30*time.Second)
+	hosts.Eventually(t, 10*time.Second, answers)
+	pid, err := c.Running(at).ChildPID("control-plane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	took := unreachable(t, time.Minute, answers)
+	t.Logf("the API answers at %s %.2f s after its server's control plane was killed", apiAddress, took.Seconds())
+	if took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	c.AwaitHealthy(time.Now(), time.Minute)
+	at = awaitCarrier(t, c.Servers, apiAddress, 10*time.Second)
+	at.Kill()
+	took = unreachable(t, time.Minute, answers)
+	t.Logf("the API answers at %s %.2f s after its server lost power", apiAddress, took.Seconds())
+	if took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	c.Boot(at)
+	c.AwaitHealthy(time.Now(), 2*time.Minute)
+	if names := carriers(c.Servers, apiAddress); len(names) != 1 {
+		t.Errorf("%v have the address", names)
+	}
 }

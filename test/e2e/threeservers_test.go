@@ -11,7 +11,7 @@ import (
 // TestThreeServers has tests that need three servers with the default settings. Each leaves all of them healthy.
 func TestThreeServers(t *testing.T) {
 	slots.Take(t)
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true, Prepare: withPassphrase(t)})
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true, ServerArgs: []string{"--vip=" + apiAddress.String()}, Prepare: withPassphrase(t)})
 	if out := c.Servers[2].Coracle("secrets-encrypt", "status"); !strings.Contains(out, "Keys Sealed With: cluster CA, passphrase") {
 		t.Error(out)
 	}
@@ -19,6 +19,7 @@ func TestThreeServers(t *testing.T) {
 		name string
 		test func(*testing.T, *hosts.Cluster)
 	}{
+		{"the address of the API", testVIP},
 		{"check cis", testBenchmarkOnAll},
 		{"keys of Secrets change", testSecretsKeys},
 		{"authorities are replaced", testAuthorities},

@@ -1,0 +1,121 @@
+package announcer
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/network/addressvote"
+)
+
+// placed is an address on an interface of this machine.
+type placed struct {
+	place
+	since time.Time
+	told  int // gratuitous announcements so far
+	// adopted is set for an address that was there when this process started, until the votes are counted.
+	adopted bool
+	problem string // the last one, so that it is logged once
+}
+
+// apply adds and removes addresses so that this machine has those that the votes give it.
+func (r *running) apply(ctx context.Context) {
+	now := time.Now()
+	held, guarded := r.tally.Held(now)
+	for address, p := range r.has {
+		if slices.Contains(held, address) {
+			if p.adopted {
+				p.adopted, p.told = false, 0
+			}
+			continue
+		}
+		if p.adopted && now.Sub(p.since) < addressvote.Term && !r.tally.Majority(now) {
+			continue // the servers have not answered yet
+		}
+		r.remove(address, p, "the servers do not vote for this node any more")
+		r.yield(address)
+	}
+	var api, pool []netip.Addr
+	for _, address := range held {
+		if guarded[address] {
+			pool = append(pool, address)
+		} else {
+			api = append(api, address)
+		}
+	}
+	guardErr := r.guard.set(ctx, pool, api) // nothing is announced before that
+	for _, address := range held {
+		if r.has[address] == nil {
+			r.add(address, now, guardErr)
+		}
+	}
+}
+
+// retry is after how long it is tried again to announce an address that this node could not.
+const retry = 30 * time.Second
+
+// yield promises the servers that earlier votes for an address are not used.
+func (r *running) yield(address netip.Addr) {
+	r.tally.Yield(address, r.seq)
+	r.yields = append(r.yields, address)
+}
+
+// add puts an address on an interface and announces it, unless there is an error already.
+func (r *running) add(address netip.Addr, now time.Time, err error) {
+	var at place
+	if err == nil {
+		at, err = placeFor(address, r.IPs)
+	}
+	if err == nil {
+		err = at.set()
+	}
+	if err != nil {
+		r.log.WithError(err).Errorf("this node cannot announce %s", address)
+		r.refuses[address] = now.Add(retry)
+		r.yield(address)
+		return
+	}
+	p := &placed{place: at, since: now}
+	r.has[address] = p
+	r.log.Infof("announcing %s on %s", address, at.link.Attrs().Name)
+	r.tell(address, p)
+}
+
+// The gratuitous announcements of an address, in Beats after the first: some neighbours drop a packet or ignore one that comes too soon.
+var repeats = [...]int{0, 1, 2, 5, 12}
+
+// renew renews what the kernel would remove, and repeats announcements.
+func (r *running) renew() {
+	held, _ := r.tally.Held(time.Now())
+	for address, p := range r.has {
+		if p.adopted || !slices.Contains(held, address) {
+			continue
+		}
+		if err := p.set(); err != nil && err.Error() != p.problem {
+			p.problem = err.Error()
+			r.log.WithError(err).Warnf("renewing address %s", address)
+		}
+		r.tell(address, p)
+	}
+}
+
+// tell announces an address to the neighbours if it is time to.
+func (r *running) tell(address netip.Addr, p *placed) {
+	beats := int(time.Since(p.since) / addressvote.Interval)
+	if p.told >= len(repeats) || beats < repeats[p.told] {
+		return
+	}
+	p.told++
+	if err := p.announce(address); err != nil {
+		r.log.WithError(err).Warnf("announcing %s to the neighbours", address)
+	}
+}
+
+func (r *running) remove(address netip.Addr, p *placed, why string) {
+	delete(r.has, address)
+	if err := p.unset(); err != nil {
+		r.log.WithError(err).Warnf("removing address %s, which the kernel does by itself in %d s", address, lifetime)
+	}
+	r.log.Infof("announcing %s no more: %s", address, why)
+}

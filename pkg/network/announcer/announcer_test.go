@@ -1,0 +1,158 @@
+package announcer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+var mac = [6]byte{2, 0, 0, 0, 0, 7}
+
+func TestGratuitousARP(t *testing.T) {
+	address := netip.MustParseAddr("192.0.2.1")
+	f := gratuitousARP(mac, address)
+	broadcast := bytes.Repeat([]byte{0xff}, 6)
+	if len(f) != 42 || !bytes.Equal(f[:6], broadcast) || !bytes.Equal(f[6:12], mac[:]) || binary.BigEndian.Uint16(f[12:]) != etherARP {
+		t.Errorf("the frame is %x", f)
+	}
+	if sender, target := f[28:32], f[38:42]; !bytes.Equal(sender, address.AsSlice()) || !bytes.Equal(target, sender) || !bytes.Equal(f[22:28], mac[:]) {
+		t.Errorf("the request is %x", f[14:])
+	}
+}
+
+func TestUnsolicitedAdvertisement(t *testing.T) {
+	address := netip.MustParseAddr("2001:db8::1")
+	f := unsolicitedAdvertisement(mac, address)
+	packet, body := f[14:], f[54:]
+	if len(f) != 86 || packet[7] != 255 || !bytes.Equal(packet[8:24], address.AsSlice()) || int(binary.BigEndian.Uint16(packet[4:])) != len(body) {
+		t.Errorf("the packet is %x", packet)
+	}
+	if body[0] != 136 || !bytes.Equal(body[8:24], address.AsSlice()) || !bytes.Equal(body[26:32], mac[:]) {
+		t.Errorf("the advertisement is %x", body)
+	}
+	if sum := checksum(address, netip.MustParseAddr("ff02::1"), body); sum != 0 { // with its own checksum the sum is that of a right packet
+		t.Errorf("the checksum is wrong by %x", sum)
+	}
+}
+
+// TestGuard: only the API's port is open at its address, and nothing at a pool's.
+func TestGuard(t *testing.T) {
+	fake := knftables.NewFake(knftables.InetFamily, "coracle-addresses")
+	tx := fake.NewTransaction()
+	(&guard{port: 6443}).render(tx, []netip.Addr{netip.MustParseAddr("192.0.2.1")}, []netip.Addr{netip.MustParseAddr("2001:db8::1")})
+	if err := fake.Run(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"iifname lo accept",
+		"ip6 daddr 2001:db8::1 tcp dport 6443 accept",
+		"ip daddr 192.0.2.1 icmp type echo-request accept",
+		"ip daddr 192.0.2.1 reject with icmpx admin-prohibited",
+		"ip6 daddr 2001:db8::1 icmpv6 type { echo-request, nd-neighbor-solicit, nd-neighbor-advert } accept",
+		"ip6 daddr 2001:db8::1 reject with icmpx admin-prohibited",
+	}
+	var got []string
+	for _, r := range fake.Table.Chains["input"].Rules {
+		got = append(got, r.Rule)
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the rules are\n%s", strings.Join(got, "\n"))
+	}
+}
+
+// machine gives the test a network of its own, with one interface.
+func machine(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	runtime.LockOSThread() // the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Skipf("no network namespace: %v", err)
+	}
+	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}}
+	err := netlink.LinkAdd(link)
+	for _, text := range []string{"192.0.2.5/24", "2001:db8::5/64"} {
+		ip, network, _ := net.ParseCIDR(text)
+		if err == nil {
+			err = netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: network.Mask}, Flags: unix.IFA_F_NODAD})
+		}
+	}
+	if err == nil {
+		err = netlink.LinkSetUp(link)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPlace(t *testing.T) {
+	machine(t)
+	own := []netip.Addr{netip.MustParseAddr("192.0.2.5")}
+	for text, want := range map[string]string{
+		"192.0.2.9":    "",
+		"198.51.100.1": "", // on the interface of the node's address
+		"2001:db8::9":  "",
+		"2001:db9::9":  "no interface has its network",
+		"192.0.2.5":    "an address of this machine's own",
+		"192.0.2.255":  "the first or last address of the network 192.0.2.0/24",
+		"192.0.2.0":    "the first or last address of the network 192.0.2.0/24",
+	} {
+		at, err := placeFor(netip.MustParseAddr(text), own)
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+		if err == nil && at.link.Attrs().Name != "eth0" {
+			t.Errorf("%s is on %s", text, at.link.Attrs().Name)
+		}
+	}
+}
+
+// TestLifetime: the kernel has an address until it is removed or not renewed, and this machine does not use it for its own connections.
+func TestLifetime(t *testing.T) {
+	machine(t)
+	for _, text := range []string{"192.0.2.9", "2001:db8::9"} {
+		at, err := placeFor(netip.MustParseAddr(text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second time it is renewed
+			if err := at.set(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := at.announce(at.address); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := leftovers(); len(got) != 2 {
+		t.Fatalf("the kernel has %v", got)
+	}
+	routes, err := netlink.RouteGet(net.ParseIP("2001:db8::77"))
+	if err != nil || routes[0].Src.String() != "2001:db8::5" {
+		t.Errorf("connections come from %v (%v)", routes, err)
+	}
+	four, err := placeFor(netip.MustParseAddr("192.0.2.9"), nil)
+	if err != nil || four.unset() != nil || four.unset() != nil {
+		t.Errorf("it cannot be removed: %v", err)
+	}
+	began := time.Now()
+	for len(leftovers()) > 0 {
+		if time.Since(began) > (lifetime+4)*time.Second {
+			t.Fatalf("the kernel still has %v", fmt.Sprint(leftovers()))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Logf("the kernel removed an address %s after it was renewed last", time.Since(began).Round(100*time.Millisecond))
+}
