@@ -60,6 +60,7 @@ func TestLoadBalancer(t *testing.T) {
 	t.Run("labels", b.testLabels)
 	t.Run("node loss", b.testLoss)
 	t.Run("address of a pool", b.testPool)
+	t.Run("MetalLB's pools", b.testMetalLB)
 	t.Run("loss of a pool's node", b.testPoolLoss)
 	t.Run("external address behind a NAT", b.testNAT)
 	t.Run("switched off", b.testDisabled)

@@ -19,7 +19,7 @@ import (
 )
 
 // poolArgs gives the servers of TestLoadBalancer addresses that no node has, for Services that ask for them: those of its other cases do not.
-const poolArgs = "--lb-pool=extra:manual=172.30.0.240-172.30.0.241,extra:manual=fd00:30::f0-fd00:30::f1"
+const poolArgs = "--lb-pool=metallb,extra:manual=172.30.0.240-172.30.0.241,extra:manual=fd00:30::f0-fd00:30::f1"
 
 // fromPool makes a Service ask for an address of that pool.
 func fromPool(s *corev1.Service) {
@@ -110,6 +110,35 @@ func (b *balancers) testPool(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// testMetalLB: an IPAddressPool of MetalLB is a pool as soon as it exists, only for the namespaces that it names.
+func (b *balancers) testMetalLB(t *testing.T) {
+	b.Servers[0].Apply(manifest(t, "ipaddresspool.yaml"))
+	b.Servers[0].Kubectl("wait", "--for=condition=Established", "crd/ipaddresspools.metallb.io", "--timeout=1m")
+	b.Servers[0].Apply(`
+apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: theirs, namespace: metallb-system}
+spec: {addresses: [172.30.0.245/32], autoAssign: false, serviceAllocation: {namespaces: [default]}}
+---
+apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: others, namespace: metallb-system}
+spec: {addresses: [172.30.0.246/32], serviceAllocation: {namespaces: [other]}}
+`)
+	b.create(t, "theirs", "web", func(s *corev1.Service) {
+		s.Annotations = map[string]string{"metallb.universe.tf/loadBalancerIPs": "172.30.0.245"}
+	})
+	expect(t, "web-", func() (string, error) {
+		return b.outside.Get(url(netip.MustParseAddr("172.30.0.245"), 80, "/hostname"))
+	})
+	b.create(t, "others", "web", func(s *corev1.Service) { s.Annotations = map[string]string{"metallb.io/address-pool": "others"} })
+	b.says(t, "others", "NoAddress", "the pool others has no free IPv4 address")
+	b.create(t, "plain", "web", nil) // no pool is for all
+	b.await(t, "plain", time.Minute, b.Hosts()...)
+	b.Servers[0].Kubectl("delete", "crd", "ipaddresspools.metallb.io")
+	b.says(t, "theirs", "NoAddress", "172.30.0.245, but it is in no pool")
 }
 
 // testPoolLoss: another node takes over an address in three seconds when its node is cut off, which gives it up; so it does when coracle is stopped, and

@@ -46,13 +46,13 @@ func Addon() addon.Addon {
 
 func balancers(s addon.Server) []addon.Component {
 	existing := Existing{Kubeconfig: s.Kubeconfig, Config: s.Config}
-	announced := Announced{Kubeconfig: s.Kubeconfig, Pools: s.Config.Network.Pools, Voter: s.Voter}
+	announced := Announced{Kubeconfig: s.Kubeconfig, Pools: poolsOf(s.Config), Voter: s.Voter}
 	return []addon.Component{{Name: "service-ports", After: []addon.Event{addon.Leading}, Component: existing}, {Name: "lb-owners", Component: announced}, {Name: "servicelb", After: []addon.Event{addon.Leading}, Component: Balancers{
 		Kubeconfig:   s.Kubeconfig,
 		Self:         s.Config.Node.Name,
 		Reserved:     reservedPorts(s.Config),
 		NodePorts:    s.Config.Network.NodePorts,
-		Pools:        s.Config.Network.Pools,
+		Pools:        poolsOf(s.Config),
 		Ping:         s.Ping,
 		NoConnection: func(err error) bool { return errors.Is(err, tunnel.ErrNoTunnel) },
 		Report:       func(all []LoadBalancer) { s.Report(all) },

@@ -7,7 +7,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-dev/coracle/pkg/core/addon"
-	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
@@ -16,7 +15,7 @@ import (
 type Announced struct {
 	// Kubeconfig may watch Services, Nodes and EndpointSlices.
 	Kubeconfig string
-	Pools      []config.Pool
+	Pools      Pools
 	Voter      addon.Voter
 }
 
@@ -27,7 +26,7 @@ func (a Announced) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	ready()
-	if len(a.Pools) == 0 {
+	if a.Pools.none() {
 		<-ctx.Done()
 		return nil
 	}
@@ -39,13 +38,16 @@ func (a Announced) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "lb-owners")
 	f := newFeed(client)
 	f.start(ctx)
+	if err := a.Pools.follow(ctx, a.Kubeconfig, f.notify); err != nil {
+		return err
+	}
 	cache.WaitFor(ctx, "", f.services.synced)
 	for ctx.Err() == nil {
 		services := listOf[*corev1.Service](f.services)
 		f.need(ctx, services)
-		unusable, err := unusableHere()
+		unusable, err := a.Pools.unusable()
 		if err == nil && ctx.Err() == nil {
-			in := snapshot{services: services, nodes: listOf[*corev1.Node](f.nodes), endpoints: f.endpoints(), pools: a.Pools, unusable: unusable}
+			in := snapshot{services: services, nodes: listOf[*corev1.Node](f.nodes), endpoints: f.endpoints(), pools: a.Pools.current(), unusable: unusable}
 			a.Voter.SetPool(in.announced())
 		}
 		select {

@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
@@ -37,7 +36,7 @@ type Balancers struct {
 	// Reserved are ports that no Service gets.
 	Reserved []Reserved
 	// Pools are addresses that belong to no node. Without any, Services get addresses of nodes.
-	Pools []config.Pool
+	Pools Pools
 	// NodePorts is the range of NodePorts, FIRST-LAST.
 	NodePorts string
 	// Self is the node of this server, which is never pinged.
@@ -89,6 +88,9 @@ func (b Balancers) run(ctx context.Context, client kubernetes.Interface) error {
 		fresh: map[types.UID]*corev1.Service{}, shadowed: map[shadowed]bool{},
 	}
 	f.start(ctx)
+	if err := c.Pools.follow(ctx, b.Kubeconfig, f.notify); err != nil {
+		return err
+	}
 	if !cache.WaitFor(ctx, "", f.services.synced) {
 		return nil
 	}

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
@@ -21,8 +20,8 @@ type snapshot struct {
 	lost      map[string]bool                 // nodes that do not answer pings
 	nodePorts map[port]nodePort               // ports that Services have as NodePorts
 	external  map[claim]nodePort              // ports of externalIPs
-	pools     []config.Pool
-	unusable  map[netip.Addr]string   // addresses that no Service gets, and what they are
+	pools     []pool
+	unusable  unusable                // addresses that no Service gets
 	since     map[portQuery]time.Time // queries without an answer, and when each was made first
 	now       time.Time
 }

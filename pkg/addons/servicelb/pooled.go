@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
@@ -78,7 +79,7 @@ func (in snapshot) announced() map[netip.Addr][]string {
 		}
 		names := in.announcers(s, selected)
 		for _, a := range addressesIn(s) {
-			if poolOf(in.pools, a) == nil || isNodes[a] || in.unusable[a] != "" {
+			if poolOf(in.pools, a) == nil || isNodes[a] || in.unusable.why(a) != "" {
 				continue
 			}
 			if before, shared := out[a]; shared {
@@ -91,25 +92,43 @@ func (in snapshot) announced() map[netip.Addr][]string {
 	return out
 }
 
-// unusableHere returns the addresses that no machine can have, as far as this machine's own networks show, and its own, with what they are.
-func unusableHere() (map[netip.Addr]string, error) {
-	out := map[netip.Addr]string{}
+// unusable are addresses that no Service gets.
+type unusable struct {
+	addrs  map[netip.Addr]string // with what they are
+	ranges []netip.Prefix        // of pods and Services
+}
+
+// why says what an address is, "" if a Service can get it.
+func (u unusable) why(a netip.Addr) string {
+	if i := slices.IndexFunc(u.ranges, func(p netip.Prefix) bool { return p.Contains(a) }); i >= 0 {
+		return fmt.Sprintf("in the range %s of pods or Services", u.ranges[i])
+	}
+	return u.addrs[a]
+}
+
+// unusable returns what no Service gets of the pools: addresses that no machine can have, as far as this machine's own networks show, and those of the API.
+func (p *Pools) unusable() (unusable, error) {
+	out := unusable{addrs: map[netip.Addr]string{}, ranges: p.Barred}
+	if p.none() {
+		return out, nil
+	}
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, fmt.Errorf("listing the addresses of this machine: %w", err)
+		return out, fmt.Errorf("listing the addresses of this machine: %w", err)
 	}
 	for _, a := range all {
 		network, err := netip.ParsePrefix(a.String())
 		if err != nil || !network.Addr().Is4() || network.Bits() > 30 {
 			continue
 		}
-		first := network.Masked().Addr()
-		b := first.As4()
-		for bit := network.Bits(); bit < 32; bit++ {
-			b[bit/8] |= 0x80 >> (bit % 8)
+		ends, err := config.ParseRange(network.String())
+		if err == nil {
+			out.addrs[ends.First] = "the address of the network " + network.Masked().String()
+			out.addrs[ends.Last] = "the broadcast address of the network " + network.Masked().String()
 		}
-		out[first] = "the address of the network " + network.Masked().String()
-		out[netip.AddrFrom4(b)] = "the broadcast address of the network " + network.Masked().String()
+	}
+	for _, vip := range p.VIPs {
+		out.addrs[vip] = "the address of the API (--vip)"
 	}
 	return out, nil
 }

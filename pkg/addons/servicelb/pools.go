@@ -89,17 +89,18 @@ func (l *allocator) isPooled(s *corev1.Service) bool {
 		return true
 	}
 	if ip, err := netip.ParseAddr(s.Spec.LoadBalancerIP); err == nil {
-		return l.nodes[ip] == "" && (poolOf(l.in.pools, ip) != nil || l.automatic())
+		return l.nodes[ip] == "" && (poolOf(l.in.pools, ip) != nil || l.automatic(s))
 	}
-	return l.automatic()
+	return l.automatic(s)
 }
 
-func (l *allocator) automatic() bool {
-	return slices.ContainsFunc(l.in.pools, func(p config.Pool) bool { return !p.Manual })
+// automatic reports whether a Service can have an address of some pool without asking for it.
+func (l *allocator) automatic(s *corev1.Service) bool {
+	return slices.ContainsFunc(l.in.pools, func(p pool) bool { return !p.Manual && p.admits(s) })
 }
 
 // poolOf returns the pool of an address, nil if there is none.
-func poolOf(pools []config.Pool, a netip.Addr) *config.Pool {
+func poolOf(pools []pool, a netip.Addr) *pool {
 	for i := range pools {
 		if slices.ContainsFunc(pools[i].Ranges, func(r config.Range) bool { return r.Contains(a) }) {
 			return &pools[i]
@@ -201,23 +202,30 @@ func (l *allocator) exhausted(s *request, f corev1.IPFamily) string {
 	switch {
 	case name == "":
 		return fmt.Sprintf("no pool has a free %s address", f)
-	case !slices.ContainsFunc(l.in.pools, func(p config.Pool) bool { return p.Name == name }):
+	case !slices.ContainsFunc(l.in.pools, func(p pool) bool { return p.Name == name }):
 		return fmt.Sprintf("it asks for the pool %s, which does not exist", name)
 	}
 	return fmt.Sprintf("the pool %s has no free %s address", name, f)
 }
 
+// mostTried limits how many addresses of pools are looked at for a Service.
+const mostTried = 1 << 16
+
 // free returns the first address of a family that a Service can have.
 func (l *allocator) free(s *request, f corev1.IPFamily) (netip.Addr, bool) {
+	tried := 0
 	name := annotation(s.Service, wantedPool)
 	for _, p := range l.in.pools {
-		if name != p.Name && (name != "" || p.Manual) {
+		if name != p.Name && (name != "" || p.Manual) || !p.admits(s.Service) {
 			continue
 		}
 		for _, r := range p.Ranges {
 			for a := r.First; family(r.First) == f && r.Contains(a); a = a.Next() {
 				if l.unfit(s, a, false) == "" {
 					return a, true
+				}
+				if tried++; tried > mostTried {
+					return netip.Addr{}, false
 				}
 			}
 		}
@@ -233,12 +241,16 @@ func (l *allocator) unfit(s *request, a netip.Addr, asked bool) string {
 		return "it is in no pool"
 	case name != "" && p.Name != name:
 		return fmt.Sprintf("it is in the pool %s, not in %s", p.Name, name)
+	case !p.admits(s.Service):
+		return fmt.Sprintf("the pool %s is for other Services", p.Name)
+	case p.avoidBuggy && a.Is4() && (a.As4()[3] == 0 || a.As4()[3] == 255):
+		return fmt.Sprintf("the pool %s avoids addresses that end so", p.Name)
 	case p.Manual && name == "" && !asked:
 		return fmt.Sprintf("the pool %s is for Services that ask for it", p.Name)
 	case l.nodes[a] != "":
 		return "it is an address of node " + l.nodes[a]
-	case l.in.unusable[a] != "":
-		return "it is " + l.in.unusable[a]
+	case l.in.unusable.why(a) != "":
+		return "it is " + l.in.unusable.why(a)
 	}
 	for _, port := range s.ports {
 		if other, has := l.in.external[claim{a, port}]; has && other.service != s.UID {

@@ -8,15 +8,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// pool parses a pool from ranges that are separated by commas; manual pools begin with "manual:".
-func pool(t *testing.T, name, ranges string) config.Pool {
+// addresses parses a pool from ranges that are separated by commas; manual pools begin with "manual:".
+func addresses(t *testing.T, name, ranges string) pool {
 	t.Helper()
-	p := config.Pool{Name: name}
+	p := pool{Pool: config.Pool{Name: name}}
 	ranges, p.Manual = strings.CutPrefix(ranges, "manual:")
 	for text := range strings.SplitSeq(ranges, ",") {
 		r, err := config.ParseRange(text)
@@ -24,6 +26,20 @@ func pool(t *testing.T, name, ranges string) config.Pool {
 			t.Fatal(err)
 		}
 		p.Ranges = append(p.Ranges, r)
+	}
+	return p
+}
+
+// theirs parses an IPAddressPool.
+func theirs(t *testing.T, name, spec string) pool {
+	t.Helper()
+	var object map[string]any
+	if err := yaml.Unmarshal([]byte(`{metadata: {name: `+name+`}, spec: `+spec+`}`), &object); err != nil {
+		t.Fatal(err)
+	}
+	p, err := parsePool(&unstructured.Unstructured{Object: object})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return p
 }
@@ -44,51 +60,58 @@ func TestPools(t *testing.T) {
 			s.Spec.ExternalTrafficPolicy, s.Spec.Selector = corev1.ServiceExternalTrafficPolicyLocal, map[string]string{"app": app}
 		}
 	}
-	auto := pool(t, "default", "192.0.2.1-192.0.2.3")
+	auto := addresses(t, "default", "192.0.2.1-192.0.2.3")
 	for name, c := range map[string]struct {
-		pools    []config.Pool
+		pools    []pool
 		services []*corev1.Service
 		want     map[string]string // addresses, or part of the condition's message after "!"
 	}{
-		"the oldest first": {[]config.Pool{auto}, []*corev1.Service{lb("y", 2, "80"), lb("x", 1, "80")}, map[string]string{"x": "192.0.2.1", "y": "192.0.2.2"}},
-		"what it has":      {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80"), lb("y", 2, "80", has("192.0.2.1"))}, map[string]string{"x": "192.0.2.2", "y": "192.0.2.1"}},
-		"exhausted": {[]config.Pool{pool(t, "default", "192.0.2.1")}, []*corev1.Service{lb("x", 1, "80"), lb("y", 2, "81")},
+		"the oldest first": {[]pool{auto}, []*corev1.Service{lb("y", 2, "80"), lb("x", 1, "80")}, map[string]string{"x": "192.0.2.1", "y": "192.0.2.2"}},
+		"what it has":      {[]pool{auto}, []*corev1.Service{lb("x", 1, "80"), lb("y", 2, "80", has("192.0.2.1"))}, map[string]string{"x": "192.0.2.2", "y": "192.0.2.1"}},
+		"exhausted": {[]pool{addresses(t, "default", "192.0.2.1")}, []*corev1.Service{lb("x", 1, "80"), lb("y", 2, "81")},
 			map[string]string{"x": "192.0.2.1", "y": "!no pool has a free IPv4 address"}},
-		"no pool for all":            {[]config.Pool{pool(t, "some", "manual:192.0.2.1")}, []*corev1.Service{lb("x", 1, "80")}, map[string]string{"x": "10.0.0.1,10.0.0.2"}},
-		"class of nodes' addresses":  {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80", func(s *corev1.Service) { s.Spec.LoadBalancerClass = &class })}, map[string]string{"x": "10.0.0.1,10.0.0.2"}},
-		"a node's address asked for": {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80", asking("10.0.0.2"))}, map[string]string{"x": "10.0.0.2"}},
-		"from nodes to a pool":       {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80", has("10.0.0.1", "10.0.0.2"))}, map[string]string{"x": "192.0.2.1"}},
-		"manual, by its name": {[]config.Pool{auto, pool(t, "some", "manual:192.0.2.9")}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/address-pool", "some"))},
+		"no pool for all":            {[]pool{addresses(t, "some", "manual:192.0.2.1")}, []*corev1.Service{lb("x", 1, "80")}, map[string]string{"x": "10.0.0.1,10.0.0.2"}},
+		"class of nodes' addresses":  {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", func(s *corev1.Service) { s.Spec.LoadBalancerClass = &class })}, map[string]string{"x": "10.0.0.1,10.0.0.2"}},
+		"a node's address asked for": {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", asking("10.0.0.2"))}, map[string]string{"x": "10.0.0.2"}},
+		"from nodes to a pool":       {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", has("10.0.0.1", "10.0.0.2"))}, map[string]string{"x": "192.0.2.1"}},
+		"manual, by its name": {[]pool{auto, addresses(t, "some", "manual:192.0.2.9")}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/address-pool", "some"))},
 			map[string]string{"x": "192.0.2.9"}},
-		"manual, by an address": {[]config.Pool{pool(t, "some", "manual:192.0.2.8-192.0.2.9")}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.universe.tf/loadBalancerIPs", "192.0.2.9"))},
+		"manual, by an address": {[]pool{addresses(t, "some", "manual:192.0.2.8-192.0.2.9")}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.universe.tf/loadBalancerIPs", "192.0.2.9"))},
 			map[string]string{"x": "192.0.2.9"}},
-		"loadBalancerIP":            {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80", asking("192.0.2.3"))}, map[string]string{"x": "192.0.2.3"}},
-		"asked for, in no pool":     {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80", asking("192.0.2.99"))}, map[string]string{"x": "!it asks for 192.0.2.99, but it is in no pool"}},
-		"asked for, but no address": {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/loadBalancerIPs", "web"))}, map[string]string{"x": `!it asks for "web", which is no address`}},
-		"asked for, but taken": {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80"), lb("y", 2, "81", asking("192.0.2.1"))},
+		"loadBalancerIP":            {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", asking("192.0.2.3"))}, map[string]string{"x": "192.0.2.3"}},
+		"asked for, in no pool":     {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", asking("192.0.2.99"))}, map[string]string{"x": "!it asks for 192.0.2.99, but it is in no pool"}},
+		"asked for, but no address": {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/loadBalancerIPs", "web"))}, map[string]string{"x": `!it asks for "web", which is no address`}},
+		"asked for, but taken": {[]pool{auto}, []*corev1.Service{lb("x", 1, "80"), lb("y", 2, "81", asking("192.0.2.1"))},
 			map[string]string{"x": "192.0.2.1", "y": "!it belongs to Service default/x"}},
-		"changed wish":                   {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80", has("192.0.2.1"), asking("192.0.2.2"))}, map[string]string{"x": "192.0.2.2"}},
-		"no such pool":                   {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/address-pool", "none"))}, map[string]string{"x": "!it asks for the pool none, which does not exist"}},
-		"a node's own address in a pool": {[]config.Pool{pool(t, "default", "10.0.0.1-10.0.0.3")}, []*corev1.Service{lb("x", 1, "80")}, map[string]string{"x": "10.0.0.3"}},
-		"broadcast":                      {[]config.Pool{pool(t, "default", "198.51.100.255-198.51.101.0")}, []*corev1.Service{lb("x", 1, "80")}, map[string]string{"x": "198.51.101.0"}},
-		"externalIPs of another":         {[]config.Pool{pool(t, "default", "192.0.2.77-192.0.2.78")}, []*corev1.Service{lb("x", 1, "80"), lb("y", 2, "81")}, map[string]string{"x": "192.0.2.78", "y": "192.0.2.77"}},
-		"shared": {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/allow-shared-ip", "k")), lb("y", 2, "443", annotated("metallb.universe.tf/allow-shared-ip", "k"))},
+		"changed wish":                   {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", has("192.0.2.1"), asking("192.0.2.2"))}, map[string]string{"x": "192.0.2.2"}},
+		"no such pool":                   {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/address-pool", "none"))}, map[string]string{"x": "!it asks for the pool none, which does not exist"}},
+		"a node's own address in a pool": {[]pool{addresses(t, "default", "10.0.0.1-10.0.0.3")}, []*corev1.Service{lb("x", 1, "80")}, map[string]string{"x": "10.0.0.3"}},
+		"broadcast":                      {[]pool{addresses(t, "default", "198.51.100.255-198.51.101.0")}, []*corev1.Service{lb("x", 1, "80")}, map[string]string{"x": "198.51.101.0"}},
+		"of pods":                        {[]pool{addresses(t, "default", "10.42.0.7,192.0.2.1")}, []*corev1.Service{lb("x", 1, "80")}, map[string]string{"x": "192.0.2.1"}},
+		"for others": {[]pool{theirs(t, "others", `{addresses: [192.0.2.50/32], serviceAllocation: {namespaces: [other]}}`), auto}, []*corev1.Service{lb("x", 1, "80"), lb("y", 2, "80", asking("192.0.2.50"))},
+			map[string]string{"x": "192.0.2.1", "y": "!the pool others is for other Services"}},
+		"by a label": {[]pool{theirs(t, "labelled", `{addresses: [192.0.2.50/32], serviceAllocation: {serviceSelectors: [{matchLabels: {tier: front}}]}}`), auto},
+			[]*corev1.Service{lb("x", 1, "80"), lb("y", 2, "80", label("tier", "front"))}, map[string]string{"x": "192.0.2.1", "y": "192.0.2.50"}},
+		"buggy":                  {[]pool{theirs(t, "p", `{addresses: [198.51.101.0-198.51.101.1], avoidBuggyIPs: true}`)}, []*corev1.Service{lb("x", 1, "80")}, map[string]string{"x": "198.51.101.1"}},
+		"autoAssign false":       {[]pool{theirs(t, "p", `{addresses: [198.51.101.1-198.51.101.9], autoAssign: false}`)}, []*corev1.Service{lb("x", 1, "80")}, map[string]string{"x": "10.0.0.1,10.0.0.2"}},
+		"externalIPs of another": {[]pool{addresses(t, "default", "192.0.2.77-192.0.2.78")}, []*corev1.Service{lb("x", 1, "80"), lb("y", 2, "81")}, map[string]string{"x": "192.0.2.78", "y": "192.0.2.77"}},
+		"shared": {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/allow-shared-ip", "k")), lb("y", 2, "443", annotated("metallb.universe.tf/allow-shared-ip", "k"))},
 			map[string]string{"x": "192.0.2.1", "y": "192.0.2.1"}},
-		"not shared: the same port": {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/allow-shared-ip", "k")), lb("y", 2, "80", annotated("metallb.io/allow-shared-ip", "k"))},
+		"not shared: the same port": {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/allow-shared-ip", "k")), lb("y", 2, "80", annotated("metallb.io/allow-shared-ip", "k"))},
 			map[string]string{"x": "192.0.2.1", "y": "192.0.2.2"}},
-		"not shared: other pods": {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/allow-shared-ip", "k"), near("x")), lb("y", 2, "443", annotated("metallb.io/allow-shared-ip", "k"), near("y"))},
+		"not shared: other pods": {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/allow-shared-ip", "k"), near("x")), lb("y", 2, "443", annotated("metallb.io/allow-shared-ip", "k"), near("y"))},
 			map[string]string{"x": "192.0.2.1", "y": "192.0.2.2"}},
-		"two families": {[]config.Pool{auto, pool(t, "six", "2001:db8::10-2001:db8::20")}, []*corev1.Service{lb("x", 1, "80", families(corev1.IPv6Protocol, corev1.IPv4Protocol))},
+		"two families": {[]pool{auto, addresses(t, "six", "2001:db8::10-2001:db8::20")}, []*corev1.Service{lb("x", 1, "80", families(corev1.IPv6Protocol, corev1.IPv4Protocol))},
 			map[string]string{"x": "2001:db8::10,192.0.2.1"}},
-		"one family missing": {[]config.Pool{auto}, []*corev1.Service{lb("x", 1, "80", families(corev1.IPv4Protocol, corev1.IPv6Protocol))}, map[string]string{"x": "192.0.2.1"}},
-		"released by another first": {[]config.Pool{pool(t, "default", "192.0.2.1")},
+		"one family missing": {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", families(corev1.IPv4Protocol, corev1.IPv6Protocol))}, map[string]string{"x": "192.0.2.1"}},
+		"released by another first": {[]pool{addresses(t, "default", "192.0.2.1")},
 			[]*corev1.Service{lb("x", 1, "80"), lb("y", 2, "80", has("192.0.2.1"), func(s *corev1.Service) { s.Spec.LoadBalancerClass = &class })},
 			map[string]string{"x": "!no pool has a free IPv4 address"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := snapshot{
 				services: c.services, nodes: []*corev1.Node{member("a", "10.0.0.1", labelled(controlPlane, "true")), member("b", "10.0.0.2")}, pools: c.pools,
-				unusable: map[netip.Addr]string{netip.MustParseAddr("198.51.100.255"): "a broadcast address"},
+				unusable: unusable{addrs: map[netip.Addr]string{netip.MustParseAddr("198.51.100.255"): "a broadcast address"}, ranges: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}},
 				external: map[claim]nodePort{{netip.MustParseAddr("192.0.2.77"), port{80, corev1.ProtocolTCP}}: {"other", "Service default/other (externalIPs)"}},
 			}
 			for _, n := range in.nodes {
@@ -135,7 +158,7 @@ func TestAnnounced(t *testing.T) {
 			member("excluded", "10.0.0.5", labelled(corev1.LabelNodeExcludeBalancers, "")),
 		},
 		endpoints: map[types.NamespacedName]places{{Namespace: "default", Name: "near"}: {ready: map[string]bool{"b": true}}},
-		pools:     []config.Pool{pool(t, "default", "192.0.2.1-192.0.2.9,10.0.0.1")},
+		pools:     []pool{addresses(t, "default", "192.0.2.1-192.0.2.9,10.0.0.1")},
 	}
 	got := in.announced()
 	for ip, want := range map[string][]string{"192.0.2.1": {"a", "b", "c"}, "192.0.2.2": {"b"}, "203.0.113.1": nil, "10.0.0.1": nil} {

@@ -63,12 +63,10 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 	}
 	in := snapshot{
 		services: services, nodes: listOf[*corev1.Node](c.feed.nodes), endpoints: c.feed.endpoints(),
-		lost: c.alive.lost(), nodePorts: nodePorts, since: c.since, now: time.Now(), pools: c.Pools,
+		lost: c.alive.lost(), nodePorts: nodePorts, since: c.since, now: time.Now(), pools: c.Pools.current(),
 	}
-	if len(in.pools) > 0 {
-		if in.unusable, err = unusableHere(); err != nil {
-			return 0, err
-		}
+	if in.unusable, err = c.Pools.unusable(); err != nil {
+		return 0, err
 	}
 	c.forget(in)
 	p := in.plan(c.Reserved)

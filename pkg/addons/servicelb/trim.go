@@ -13,7 +13,7 @@ import (
 // trimService keeps the fields of a Service that a plan reads and patch compares.
 func trimService(s, small *corev1.Service) {
 	small.Spec, small.Status = s.Spec, s.Status
-	small.Labels, small.Finalizers = pick(s.Labels, k3sPool, ownPool), s.Finalizers
+	small.Labels, small.Finalizers = s.Labels, s.Finalizers // selectors of pools can name any label
 	small.Annotations = pick(s.Annotations, slices.Concat([]string{k3sTolerations}, wantedAddresses[:], wantedPool[:], sharingKey[:])...)
 }
 

@@ -199,7 +199,7 @@ func serverTable() []setting {
 		{name: "vip", kind: list, arg: "IP", field: decodedAs(func(c Config) string { return joined(c.API.VIPs) }), group: groupAPI, shared: withServers,
 			help: "Address of the API that one of the servers has at a time, one per IP family; no machine may have it"},
 		{name: "lb-pool", kind: list, arg: "[NAME=]RANGE", field: decodedAs(poolsText), group: groupNetwork, shared: withServers,
-			help: "Addresses for Services of type LoadBalancer, as FIRST-LAST or CIDR; with NAME:manual=, for Services that ask for them"},
+			help: "Addresses for Services of type LoadBalancer, as FIRST-LAST or CIDR; with NAME:manual=, for Services that ask for them; metallb stands for MetalLB's IPAddressPools"},
 		{name: "write-kubeconfig", short: "o", arg: "FILE", note: "kubeconfig.yaml beside the config file", group: groupAPI, alias: envPrefix + "KUBECONFIG_OUTPUT",
 			help: "Where to write the administrator's kubeconfig"},
 		{name: "write-kubeconfig-mode", arg: "MODE", def: "0600", group: groupAPI, alias: envPrefix + "KUBECONFIG_MODE",

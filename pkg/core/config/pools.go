@@ -10,6 +10,9 @@ import (
 // DefaultPool is the name of the pool with the ranges that are given without a name.
 const DefaultPool = "default"
 
+// metalLB is the value that makes MetalLB's IPAddressPools count.
+const metalLB = "metallb"
+
 // manual is the suffix of a pool's name by which Services get no address of it unless they ask.
 const manual = ":manual"
 
@@ -54,6 +57,9 @@ func (r Range) overlaps(p netip.Prefix) bool {
 func (d *decoder) pools(r raw, cfg Config) (all []Pool) {
 	v := r["lb-pool"]
 	for _, it := range v.items {
+		if it.text == metalLB {
+			continue
+		}
 		name, text, named := strings.Cut(it.text, "=")
 		if !named {
 			name, text = DefaultPool, it.text
@@ -133,6 +139,9 @@ func (d *decoder) vips(r raw, cfg Config) (all []netip.Addr) {
 // poolsText returns pools as a user types them.
 func poolsText(c Config) string {
 	var texts []string
+	if c.Network.MetalLB {
+		texts = append(texts, metalLB)
+	}
 	for _, p := range c.Network.Pools {
 		name := p.Name + "="
 		if p.Manual {

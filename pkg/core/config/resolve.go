@@ -115,7 +115,7 @@ func (d *decoder) config(r raw, dirs paths.Dirs) Config {
 			cfg.API.SANs = append(cfg.API.SANs, vip.String())
 		}
 	}
-	cfg.Network.Pools = d.pools(r, cfg)
+	cfg.Network.Pools, cfg.Network.MetalLB = d.pools(r, cfg), slices.Contains(r["lb-pool"].texts(), metalLB)
 	cfg.API.LocalStorage = d.pathOr(r["default-local-storage-path"], dirs.LocalVolumes())
 	cfg.Datastore = d.datastore(r)
 	cfg.Ephemeral = d.ephemeral(r, cfg)

@@ -139,6 +139,8 @@ type Network struct {
 	NodePorts    string         `json:"nodePorts"`       // "30000-32767"
 	// Pools are addresses for Services of type LoadBalancer; only servers know them.
 	Pools []Pool `json:"pools,omitempty"`
+	// MetalLB makes the IPAddressPools of MetalLB pools as well.
+	MetalLB bool `json:"metalLB,omitempty"`
 }
 
 // API holds the settings of the control plane.

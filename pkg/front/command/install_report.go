@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -102,11 +103,11 @@ func (r report) join(ctx context.Context, cfg config.Config, line func(string, .
 
 // joinHost is the host and port at which other machines reach this server.
 func joinHost(cfg config.Config) string {
-	host := cfg.API.Advertise.String()
-	if cfg.API.Advertise.Is6() {
-		host = "[" + host + "]"
+	at := cfg.API.Advertise
+	if len(cfg.API.VIPs) > 0 { // it is valid as long as any server is
+		at = cfg.API.VIPs[0]
 	}
-	return fmt.Sprintf("%s:%d", host, cfg.API.Port)
+	return netip.AddrPortFrom(at, cfg.API.Port).String()
 }
 
 // installBase is the URL of the directory with install.sh.

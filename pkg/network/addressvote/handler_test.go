@@ -1,0 +1,89 @@
+package addressvote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// client talks to a handler over HTTP/2, as the node that it says it is.
+type client struct {
+	beats   *json.Encoder
+	ballots *json.Decoder
+	status  int
+}
+
+func dial(t *testing.T, s *httptest.Server, node string) client {
+	t.Helper()
+	body, beats := io.Pipe()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Node", node)
+	response, err := s.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		beats.Close()
+		response.Body.Close()
+	})
+	return client{json.NewEncoder(beats), json.NewDecoder(response.Body), response.StatusCode}
+}
+
+func (c client) beat(b Beat) (out Ballot, err error) {
+	if err := c.beats.Encode(b); err != nil {
+		return out, err
+	}
+	return out, c.ballots.Decode(&out)
+}
+
+// TestHandler: a node gets votes for itself only, and its second connection ends the first.
+func TestHandler(t *testing.T) {
+	address, vip := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	v := NewVoter([]netip.Addr{vip})
+	v.started = v.started.Add(-Grace)
+	v.SetPool(map[netip.Addr][]string{address: {"a"}})
+	who := func(r *http.Request) (string, error) {
+		if name := r.Header.Get("Node"); name != "" {
+			return name, nil
+		}
+		return "", errors.New("only nodes get addresses")
+	}
+	refuse := func(w http.ResponseWriter, status int, sentence string) { http.Error(w, sentence, status) }
+	isServer := func(_ context.Context, name string) bool { return name == "server" }
+	s := httptest.NewUnstartedServer(v.Handler(who, isServer, refuse))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+
+	if got := dial(t, s, "").status; got != http.StatusForbidden {
+		t.Errorf("nobody gets %d", got)
+	}
+	everything := Beat{Seq: 1, Holds: []netip.Addr{address, vip}, Majority: true, Healthy: true}
+	for node, want := range map[string][]netip.Addr{"thief": nil, "a": {address}, "server": {vip}} {
+		if got, err := dial(t, s, node).beat(everything); err != nil || !slices.Equal(got.Votes, want) {
+			t.Errorf("%s gets %v (%v), not %v", node, got.Votes, err, want)
+		}
+	}
+	first := dial(t, s, "a")
+	if _, err := first.beat(Beat{Seq: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dial(t, s, "a").beat(Beat{Seq: 3, Leaving: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.beat(Beat{Seq: 4}); err == nil {
+		t.Error("the first connection goes on")
+	}
+	if _, taken := v.votes[address]; taken {
+		t.Error("the vote for a node that left stays")
+	}
+}
