@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -86,6 +87,8 @@ type running struct {
 	refuses map[netip.Addr]time.Time // addresses that cannot be announced, until when it is not tried again
 	guard   guard
 	health  health
+	lonely  time.Time // since when too few servers answer; zero if enough do
+	warned  bool      // that they do not
 }
 
 // answer is what a server answers; refused says that the server does not run.
@@ -167,6 +170,26 @@ func (r *running) follow(ctx context.Context, servers []tcpbalancer.Server) {
 	r.tally.SetServers(names)
 }
 
+// patient is how long too few servers answer before the log says so.
+const patient = 10 * time.Second
+
+// majority reports whether enough servers answer, and warns if they do not for long.
+func (r *running) majority(now time.Time) bool {
+	if r.tally.Majority(now) {
+		r.lonely, r.warned = time.Time{}, false
+		return true
+	}
+	if r.lonely.IsZero() {
+		r.lonely = now
+	}
+	if now.Sub(r.lonely) > patient && !r.warned {
+		r.warned = true
+		silent := slices.DeleteFunc(slices.Sorted(maps.Keys(r.peers)), func(name string) bool { return r.tally.Answers(name, now) })
+		r.log.Warnf("this node announces nothing, because too few of the servers answer it; those that do not: %s", strings.Join(silent, ", "))
+	}
+	return false
+}
+
 // beat sends a Beat to all servers.
 func (r *running) beat(leaving bool) {
 	now := time.Now()
@@ -177,7 +200,7 @@ func (r *running) beat(leaving bool) {
 	b := addressvote.Beat{
 		Seq: r.seq, Holds: slices.SortedFunc(maps.Keys(r.has), netip.Addr.Compare), Yields: r.yields,
 		Refuses:  slices.SortedFunc(maps.Keys(r.refuses), netip.Addr.Compare),
-		Majority: r.tally.Majority(now), Healthy: len(r.peers) == 1 || r.health.good(now), Leaving: leaving,
+		Majority: r.majority(now), Healthy: len(r.peers) == 1 || r.health.good(now), Leaving: leaving,
 	}
 	r.yields = nil
 	for _, p := range r.peers {
