@@ -95,6 +95,11 @@ func (b *balancers) testPool(t *testing.T) {
 	for _, ip := range []netip.Addr{first, six} {
 		expect(t, "web-", func() (string, error) { return b.outside.Get(url(ip, 80, "/hostname")) })
 		at := awaitCarrier(t, b.Hosts(), ip, 10*time.Second)
+		at.Run("nft", "delete", "table", "inet", "coracle-addresses") // as a firewall that flushes all when it starts; it comes back
+		hosts.Eventually(t, 10*time.Second, func() error {
+			out, _ := at.Try("nft", "list", "table", "inet", "coracle-addresses") // it is not there at first
+			return contains("the table", out, ip.String())
+		})
 		t.Logf("%s answers after %s, on %s", ip, time.Since(began).Round(10*time.Millisecond), at.Name)
 		for _, port := range []string{"10250", "22"} { // the kubelet listens on all addresses of the node
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

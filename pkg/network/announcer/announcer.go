@@ -114,18 +114,24 @@ func (r *running) run(ctx context.Context) {
 	if len(r.VIPs) > 0 {
 		r.tasks.Go(func() { r.health.follow(peers, r.Announcer) })
 	}
+	lost := make(chan struct{}, 1)
+	r.tasks.Go(func() { r.watchGuard(peers, lost) })
 	beat, tick := time.NewTicker(addressvote.Interval), time.NewTicker(look)
 	defer beat.Stop()
 	defer tick.Stop()
-	for {
+	for first := true; ; first = false {
 		servers, changed := r.Servers()
 		r.follow(peers, servers)
-		r.beat(false)
+		if first {
+			r.beat(false)
+		}
 		for again := true; again; {
 			select {
 			case a := <-r.answers:
 				r.count(a)
 			case <-tick.C:
+			case <-lost:
+				r.guard.lost()
 			case <-beat.C:
 				r.beat(false)
 				r.renew()
@@ -229,9 +235,12 @@ func (r *running) leave() {
 	}
 	r.beat(true)
 	after := time.After(leaveTimeout)
-	for range r.peers {
+	for told := 0; told < len(r.peers); {
 		select {
-		case <-r.answers:
+		case a := <-r.answers:
+			if a.refused || a.ballot.Seq == r.seq {
+				told++
+			}
 		case <-after:
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
+	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
 
 // guard is the nft table that lets nobody reach the node's own processes, such as SSH, through an announced address: a firewall may admit others
@@ -39,6 +40,26 @@ func (g *guard) set(ctx context.Context, pool, api []netip.Addr) error {
 	}
 	g.have, g.done = want, true
 	return nil
+}
+
+// lost looks whether another program has deleted the table, which is then written again.
+func (g *guard) lost() {
+	if there, err := nft.Exists(footprint.AddressTable); err == nil && !there {
+		g.done = false
+	}
+}
+
+// watchGuard announces on a channel that the table may be gone, also after each write, which replaces it.
+func (r *running) watchGuard(ctx context.Context, lost chan<- struct{}) {
+	err := nft.WatchDeleted(ctx, footprint.AddressTable, func() {
+		select {
+		case lost <- struct{}{}:
+		default: // it is announced already
+		}
+	})
+	if err != nil {
+		r.log.WithError(err).Warnf("deletions of nft table %s are not noticed", footprint.AddressTable)
+	}
 }
 
 // render replaces the table in one transaction.
