@@ -12,6 +12,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/front/command"
 	"github.com/coracle-dev/coracle/pkg/network/coredns"
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/dataplane"
 )
 
 // programs are the names, besides the commands of root, under which this file can be called: as its first argument or as its
@@ -26,6 +28,7 @@ var programs = map[string]func(args []string) int{
 
 	helm.ChildProgram: helm.RunChild,
 	coredns.Program:   coredns.RunChild,
+	gateway.Program:   dataplane.RunChild,
 }
 
 func main() {

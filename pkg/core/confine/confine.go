@@ -23,6 +23,8 @@ type Confinement struct {
 	Root string
 	// Syscalls are all that the process may call from then on; others fail with EPERM. See NameServer.
 	Syscalls []uint32
+	// Keep are capabilities that the process keeps, such as CAP_NET_BIND_SERVICE.
+	Keep []int
 }
 
 // Enter confines this process with all its threads, for good. A container may lack permission for a step: then Enter takes the others
@@ -41,9 +43,12 @@ func (c Confinement) Enter() error {
 	}
 	step("leaving root's groups", syscall.Setgroups([]int{}))
 	step("changing the group", syscall.Setresgid(c.ID, c.ID, c.ID))
+	if len(c.Keep) > 0 {
+		step("keeping capabilities", allThreads(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1, 0))
+	}
 	step("changing the user", syscall.Setresuid(c.ID, c.ID, c.ID))
 	step("refusing new privileges", allThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0))
-	step("dropping capabilities", dropCapabilities())
+	step("dropping capabilities", dropCapabilities(c.Keep))
 	// The kernel forgets this at a change of the user.
 	step("ending with the parent", allThreads(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0))
 	step("restricting files", restrictFiles(beneath))
@@ -91,10 +96,15 @@ func sameMounts() (bool, error) {
 	return own == parent, err
 }
 
-// dropCapabilities is needed where the user could not be changed: otherwise that has dropped them already.
-func dropCapabilities() error {
-	header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
-	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
+// dropCapabilities drops all capabilities but some. It is needed where the user could not be changed, which otherwise has dropped them already, and
+// where some are kept.
+func dropCapabilities(keep []int) error {
+	header, data := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+	for _, c := range keep {
+		data[c/32].Permitted |= 1 << (c % 32)
+		data[c/32].Effective |= 1 << (c % 32)
+	}
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data[0])), 0)
 	return asError(errno)
 }
 

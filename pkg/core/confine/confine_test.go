@@ -20,6 +20,7 @@ import (
 
 const (
 	childRoot = "CORACLE_TEST_CONFINED_IN" // the environment variable that makes the test's executable the confined process
+	childKeep = "CORACLE_TEST_CONFINED_KEEPS" // the environment variable that makes it keep a capability
 	diverged  = "diverged"                 // its value for a process of which one thread cannot be confined
 	testID    = 60999
 )
@@ -40,7 +41,11 @@ func TestMain(m *testing.M) {
 func confined(root string) {
 	opened, _ := os.Open("/etc")
 	defer opened.Close()
-	if err := (Confinement{ID: testID, Root: root, Syscalls: NameServer()}).Enter(); err != nil {
+	c := Confinement{ID: testID, Root: root, Syscalls: NameServer()}
+	if os.Getenv(childKeep) != "" {
+		c.Keep = []int{unix.CAP_NET_BIND_SERVICE}
+	}
+	if err := c.Enter(); err != nil {
 		fmt.Println("enter:", err)
 	}
 	say := func(what string, err error) { fmt.Printf("%s: %v\n", what, err) }
@@ -63,6 +68,8 @@ func confined(root string) {
 	say("trace", unix.PtraceAttach(os.Getppid()))
 	_, err = net.Listen("tcp", "127.0.0.1:0")
 	say("listen", err)
+	_, err = net.Listen("tcp", "127.0.0.9:81")
+	say("listen below 1024", err)
 	done := make(chan string)
 	go func() { // in another thread
 		caps, _ := capabilities()
@@ -77,7 +84,7 @@ func capabilities() (uint32, error) {
 	return data[0].Permitted | data[1].Permitted | data[0].Effective | data[0].Inheritable, err
 }
 
-func run(t *testing.T, flags uintptr) string {
+func run(t *testing.T, flags uintptr, environment ...string) string {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -99,7 +106,7 @@ func run(t *testing.T, flags uintptr) string {
 	}
 	var out bytes.Buffer
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), childRoot+"="+root)
+	cmd.Env = append(append(os.Environ(), childRoot+"="+root), environment...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
 	if err := cmd.Run(); err != nil {
@@ -126,6 +133,21 @@ read /proc/self/environ: open /proc/self/environ: no such file or directory
 	}
 	for _, what := range []string{"write", "open beside a descriptor", "run a program", "become root", "mount", "chroot", "new namespace", "clone a namespace", "trace"} {
 		if strings.Contains(got, "\n"+what+": <nil>") || !strings.Contains(got, "\n"+what+": ") {
+			t.Errorf("%s: allowed, or not tried:\n%s", what, got)
+		}
+	}
+}
+
+// TestKeep: the one capability that is kept works, in each thread, and no other is left.
+func TestKeep(t *testing.T) {
+	got := run(t, unix.CLONE_NEWNS, childKeep+"=1")
+	for _, line := range []string{"\nlisten below 1024: <nil>\n", fmt.Sprintf("\nuser %d group %[1]d capabilities %d\n", testID, 1<<unix.CAP_NET_BIND_SERVICE)} {
+		if !strings.Contains(got, line) {
+			t.Errorf("no %q in:\n%s", line, got)
+		}
+	}
+	for _, what := range []string{"become root", "mount", "chroot", "trace"} {
+		if !strings.Contains(got, "\n"+what+": operation not permitted\n") {
 			t.Errorf("%s: allowed, or not tried:\n%s", what, got)
 		}
 	}

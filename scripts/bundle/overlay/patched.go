@@ -84,10 +84,37 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "internal/plugin/loader.go", old: withExtism, new: ""},
 		{file: "internal/plugin/metadata.go", old: "\tcase \"extism/v1\":\n\t\truntimeConfig, err = remarshalRuntimeConfig[*RuntimeConfigExtismV1](runtimeConfigRaw)\n", new: ""},
 	}, map[string]string{"internal/plugin/runtime_extismv1.go": "files/helm/extism.go.txt"}},
+	// Caddy serves what the gateway configures, without what trims has: neither files nor commands configure it, and it is no authority.
+	"caddy": {"github.com/caddyserver/caddy/v2", nil, []change{
+		{file: "modules/caddyhttp/metrics.go", old: "	meterProvider  *sdkmetric.MeterProvider\n", new: ""},
+		{file: "modules/caddyhttp/metrics.go", old: "m == nil || m.meterProvider == nil", new: "m != nil"},
+		{file: "modules/caddyhttp/metrics.go", old: flushesOTLP, new: "	return nil\n"},
+	}, map[string]string{
+		"modules/caddyhttp/coracle.go": "files/caddy/caddyhttp.go.txt",
+		"modules/caddytls/coracle.go":  "files/caddy/caddytls.go.txt",
+	}},
 	// Limits of containers are read every half minute, not for each of the kubelet's looks at their use.
 	"cadvisor": {"github.com/google/cadvisor/lib", nil, []change{
 		{file: "manager/container.go", old: "> 5*time.Second || shouldUpdateSubcontainers", new: "> 30*time.Second || shouldUpdateSubcontainers"},
 	}, nil},
+}
+
+// trims are what is left out of changed modules, by the names of their directories.
+var trims = map[string]trim{
+	"caddy": {
+		packages: []string{
+			".", "modules/caddyevents", "modules/caddyhttp", "modules/caddyhttp/headers", "modules/caddyhttp/reverseproxy", "modules/caddyhttp/rewrite",
+			"modules/caddytls", "modules/internal/network",
+		},
+		files: []string{
+			"modules/caddyhttp/celmatcher.go", "modules/caddyhttp/urlpatternmatcher.go", "modules/caddyhttp/headers/caddyfile.go",
+			"modules/caddyhttp/reverseproxy/caddyfile.go", "modules/caddyhttp/reverseproxy/command.go", "modules/caddyhttp/rewrite/caddyfile.go",
+			"modules/caddytls/internalissuer.go",
+		},
+		functions: []string{"CELLibrary", "UnmarshalCaddyfile", "ParseNamedResponseMatcher", "cmdRespond", "provisionOTLP"},
+		types:     []string{"PKIRootCAPool", "PKIIntermediateCAPool"},
+		calls:     []string{"RegisterCommand(*)", "RegisterModule(PKIRootCAPool)", "RegisterModule(PKIIntermediateCAPool)"},
+	},
 }
 
 const (
@@ -102,6 +129,11 @@ const (
 				HostFunctions:    map[string]extism.HostFunction{},
 				CompilationCache: cc,
 			},
+`
+	flushesOTLP = `	return errors.Join(
+		m.meterProvider.ForceFlush(ctx),
+		m.meterProvider.Shutdown(ctx),
+	)
 `
 	importOfOndemand = "\twait \"k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand\"\n"
 )
@@ -122,7 +154,7 @@ func WritePatched(names, module, out string) error {
 		if !ok {
 			return fmt.Errorf("there is no changed module %s", name)
 		}
-		sources, err := p.sources(module)
+		sources, err := p.sources(module, trims[name])
 		if err != nil {
 			return err
 		}
@@ -147,7 +179,7 @@ func WritePatched(names, module, out string) error {
 }
 
 // sources returns the files of a patched module, which it downloads with the version and checksum that go.mod in dir has.
-func (p patch) sources(dir string) (map[string][]byte, error) {
+func (p patch) sources(dir string, without trim) (map[string][]byte, error) {
 	download := exec.Command("go", "mod", "download", "-json", p.module) // go list would tell nothing of a module that is not there yet
 	download.Dir, download.Stderr = dir, os.Stderr
 	data, err := download.Output()
@@ -178,6 +210,9 @@ func (p patch) sources(dir string) (map[string][]byte, error) {
 		if sources[c.file], err = c.apply(sources[c.file]); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.module, err)
 		}
+	}
+	if err := without.leaveOut(sources); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.module, err)
 	}
 	for name, from := range p.added {
 		if sources[name], err = files.ReadFile(from); err != nil {

@@ -1,0 +1,123 @@
+// Package dataplane is the gateway's process: it serves what the control plane has left for it, with Caddy as a library. It has no credential
+// of the cluster, runs as a user of its own whose only privilege is to listen on ports below 1024, and sees no file besides its own.
+package dataplane
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/confine"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/logs"
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+)
+
+// maxDescriptors bounds the connections that clients can open, and with them the memory.
+const maxDescriptors = 65536
+
+// RunChild serves until SIGTERM, and returns the exit code. The arguments are the directory with the gateway's files and the settings of the log.
+func RunChild(args []string) int {
+	if err := runChild(args); err != nil {
+		logrus.WithError(err).Error("the gateway's process")
+		return 1
+	}
+	return 0
+}
+
+func runChild(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("usage: coracle-core %s DIRECTORY LOG", gateway.Program)
+	}
+	dir := gateway.Dir(args[0])
+	var settings config.Log
+	if err := json.Unmarshal([]byte(args[1]), &settings); err != nil {
+		return fmt.Errorf("reading the settings of the log: %w", err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	logs.Setup(settings)
+	notify := kube.SetupProcess()
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0) // rather than the node and the pods that do not fill its memory
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err == nil {
+		most := min(now.Max, maxDescriptors)
+		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: most, Max: most})
+	}
+	time.Now().Zone() // reads the time zone, which is outside
+	control, err := listen(dir)
+	if err != nil {
+		return err
+	}
+	defer control.Close()
+	if missing := confined(dir).Enter(); missing != nil {
+		logrus.WithField("missing", missing).Info("the gateway has more privileges than it needs: this machine or container does not let it give them up")
+		if _, err := os.Stat("config.json"); err != nil {
+			if err := os.Chdir(string(dir)); err != nil {
+				return err
+			}
+		}
+	}
+	s, err := newServing(gateway.Dir("."))
+	if err != nil {
+		return err
+	}
+	if _, err := s.apply(); err != nil {
+		return err
+	}
+	debug.FreeOSMemory() // what the packages of Kubernetes in this executable took at the start
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+gateway.ApplyPath, s.serveApply)
+	api := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute, ErrorLog: zap.NewStdLog(zap.NewNop())}
+	go func() { _ = api.Serve(control) }()
+	notify.Ready()
+	for lifecycle.Sleep(ctx, aliveEvery) == nil {
+		if s.mu.TryLock() { // otherwise it applies something, or hangs
+			s.mu.Unlock()
+			notify.Alive()
+		}
+	}
+	return s.stop()
+}
+
+// aliveEvery is the time between two signs of life to the supervisor.
+const aliveEvery = 10 * time.Second
+
+// confined is what the process may do. The capability is for ports below 1024.
+func confined(dir gateway.Dir) confine.Confinement {
+	return confine.Confinement{ID: gateway.UserID, Root: string(dir), Syscalls: confine.NameServer(), Keep: []int{unix.CAP_NET_BIND_SERVICE}}
+}
+
+// listen listens for the control plane, while this process is still root's.
+func listen(dir gateway.Dir) (net.Listener, error) {
+	_ = os.Remove(dir.Socket())
+	l, err := net.Listen("unix", dir.Socket())
+	if err != nil {
+		return nil, fmt.Errorf("listening to the control plane: %w", err)
+	}
+	var owner unix.Stat_t
+	if err = unix.Stat(string(dir), &owner); err == nil {
+		err = os.Chown(dir.Socket(), int(owner.Uid), -1)
+	}
+	if err == nil {
+		err = os.Chmod(dir.Socket(), 0o600)
+	}
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("listening to the control plane: %w", err)
+	}
+	return l, nil
+}

@@ -1,0 +1,66 @@
+package dataplane
+
+import (
+	"testing"
+
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+)
+
+func TestFind(t *testing.T) {
+	route := func(host, path string, exact bool) gateway.Route {
+		return gateway.Route{Host: host, Path: path, Exact: exact, Backend: host + " " + path}
+	}
+	table := newTable([]gateway.Route{
+		route("a.test", "/", false), route("a.test", "/foo", false), route("a.test", "/foo/bar/", false), route("a.test", "/foo", true),
+		route("b.test", "/only", true), route("*.test", "/", false), route("", "/default", false), route("*.b.test", "/deep", false),
+	}, nil, nil)
+	for request, want := range map[[2]string]string{
+		{"a.test", "/"}:             "a.test /",
+		{"A.Test.", "/"}:            "a.test /",
+		{"a.test", "/foobar"}:       "a.test /",
+		{"a.test", "/Foo"}:          "a.test /",
+		{"a.test", "/foo"}:          "a.test /foo",
+		{"a.test", "/foo/"}:         "a.test /foo",
+		{"a.test", "/foo/x/y"}:      "a.test /foo",
+		{"a.test", "/foo/bar"}:      "a.test /foo/bar/",
+		{"a.test", "/foo/bar/baz"}:  "a.test /foo/bar/",
+		{"a.test", "/foo/barbaz"}:   "a.test /foo",
+		{"b.test", "/only"}:         "b.test /only",
+		{"b.test", "/only/"}:        "*.test /",
+		{"c.test", "/x"}:            "*.test /",
+		{"c.b.test", "/deep/x"}:     "*.b.test /deep",
+		{"c.b.test", "/x"}:          "",
+		{"test", "/x"}:              "",
+		{"elsewhere", "/default/x"}: "  /default"[1:],
+		{"10.0.0.1", "/default"}:    "  /default"[1:],
+		{"", "*"}:                   "",
+	} {
+		if got, _ := table.find(request[0], request[1]); got.Backend != want {
+			t.Errorf("%q: %q, want %q", request, got.Backend, want)
+		}
+	}
+}
+
+// TestNext: addresses take turns, also over a change of the table, and one that was tried does not get the request again.
+func TestNext(t *testing.T) {
+	endpoints := gateway.Endpoints{"b": {"1", "2", "3"}}
+	table := newTable(nil, endpoints, nil)
+	seen := map[string]int{}
+	for i := range 30 {
+		if i%5 == 0 {
+			table = newTable(nil, endpoints, table)
+		}
+		seen[table.next("b", nil)]++
+	}
+	if seen["1"] != 10 || seen["2"] != 10 || seen["3"] != 10 {
+		t.Errorf("%v", seen)
+	}
+	for range 3 {
+		if got := table.next("b", []string{"1", "3"}); got != "2" {
+			t.Errorf("%q after the others were tried", got)
+		}
+	}
+	if got := table.next("b", []string{"1", "2", "3"}) + table.next("unknown", nil); got != "" {
+		t.Errorf("%q when all were tried", got)
+	}
+}

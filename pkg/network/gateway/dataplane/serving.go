@@ -1,0 +1,117 @@
+package dataplane
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2"
+	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp"              // the app that serves HTTP
+	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy" // what leads requests to backends
+	_ "github.com/caddyserver/caddy/v2/modules/caddytls"               // certificates
+	_ "github.com/caddyserver/caddy/v2/modules/caddytls/standardstek"  // keys of TLS sessions
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+)
+
+// serving is what the process serves.
+type serving struct {
+	dir      gateway.Dir
+	current  atomic.Pointer[table]
+	fallback gateway.Certificate
+
+	mu      sync.Mutex // held while files are applied
+	caddy   []byte     // the configuration that Caddy runs
+	applied gateway.Applied
+}
+
+func newServing(dir gateway.Dir) (*serving, error) {
+	made, err := fallback()
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate for hosts that have none: %w", err)
+	}
+	s := &serving{dir: dir, fallback: made}
+	s.current.Store(newTable(nil, nil, nil))
+	caddy.RegisterModule(router{&s.current})
+	caddy.RegisterModule(upstreams{})
+	return s, nil
+}
+
+// serveApply answers the control plane.
+func (s *serving) serveApply(w http.ResponseWriter, _ *http.Request) {
+	applied, err := s.apply()
+	if err != nil {
+		logrus.WithError(err).Warn("the gateway goes on with what it had")
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(applied)
+}
+
+// apply serves what the files say, or changes nothing and returns an error.
+func (s *serving) apply() (gateway.Applied, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var config gateway.Config
+	var endpoints gateway.Endpoints
+	if err := read(s.dir.Endpoints(), &endpoints); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return gateway.Applied{}, err
+	}
+	if err := read(s.dir.Config(), &config); err != nil {
+		return gateway.Applied{}, err
+	}
+	s.current.Store(newTable(config.Routes, endpoints, s.current.Load()))
+	certificates, bad := usable(config.Certificates)
+	listeners, refused := s.free(config.Listeners)
+	next, err := caddyConfig(listeners, certificates, s.fallback)
+	if err != nil {
+		return gateway.Applied{}, err
+	}
+	if !bytes.Equal(next, s.caddy) {
+		if err := caddy.Load(next, true); err != nil {
+			return gateway.Applied{}, fmt.Errorf("loading the configuration: %w", err)
+		}
+		s.caddy = next
+	}
+	s.applied = gateway.Applied{Refused: refused, Certificates: bad}
+	return s.applied, nil
+}
+
+// free divides listeners into those of which the port is this process's or free, and the reasons why others cannot be served: a port that
+// another program has must not take the others away.
+func (s *serving) free(all []gateway.Listener) (fine []gateway.Listener, refused map[uint16]string) {
+	refused = map[uint16]string{}
+	for _, l := range all {
+		if !bytes.Contains(s.caddy, fmt.Appendf(nil, `"listen":[":%d"]`, l.Port)) {
+			probe, err := net.Listen("tcp", fmt.Sprintf(":%d", l.Port))
+			if err != nil {
+				refused[l.Port] = err.Error()
+				continue
+			}
+			probe.Close()
+		}
+		fine = append(fine, l)
+	}
+	return fine, refused
+}
+
+func (s *serving) stop() error { return caddy.Stop() }
+
+func read(path string, into any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("reading %s: %w", path, err)
+	}
+	return nil
+}
