@@ -88,7 +88,9 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 	f.keepCopies(ctx)
 	go f.confirmUpgrade(ctx)
 	go f.makeSnapshots(ctx)
+	endGateway := f.serveGateway()
 	err = f.live(ctx)
+	endGateway()
 	f.sealDatabases()
 	f.leaveTrial()
 	if os.Getpid() == 1 {

@@ -28,7 +28,7 @@ var rooms = []struct {
 	{"pkg/machine", []string{"pkg/addons", "pkg/core", "pkg/network"}, "what is done to a machine: install, upgrade, reset"},
 	{"pkg/localcluster", []string{"pkg/cluster", "pkg/core", "pkg/etcd", "pkg/machine", "pkg/network"}, "clusters of several nodes on one machine"},
 	{"pkg/diagnose", []string{"pkg/cluster", "pkg/core", "pkg/etcd", "pkg/machine", "pkg/network", "pkg/runtime"}, "what people are told about a machine and a cluster"},
-	{"pkg/front", []string{"pkg/addons", "pkg/cluster", "pkg/core", "pkg/diagnose", "pkg/localcluster", "pkg/machine", "pkg/runtime"}, "composes the process that people start, and its command line"},
+	{"pkg/front", []string{"pkg/addons", "pkg/cluster", "pkg/core", "pkg/diagnose", "pkg/localcluster", "pkg/machine", "pkg/network", "pkg/runtime"}, "composes the process that people start, and its command line"},
 	{"pkg/controlplane", []string{"manifests", "pkg/addons", "pkg/cluster", "pkg/core", "pkg/etcd", "pkg/kubernetes", "pkg/network"}, "composes the control plane"},
 	{"pkg/node", []string{"manifests", "pkg/addons", "pkg/cluster", "pkg/core", "pkg/kubernetes", "pkg/machine", "pkg/network", "pkg/runtime"}, "composes a node"},
 }

@@ -190,6 +190,12 @@ func (d Dirs) State(process string) string { return d.run("state", process+".jso
 // Settings is the file with what the parts of a process were started with.
 func (d Dirs) Settings(process string) string { return d.run("state", process+"-settings.json") }
 
+// Gateway is the directory of the gateway's process, see package gateway.
+func (d Dirs) Gateway() string { return d.run("gateway") }
+
+// GatewaySocket is the socket on which the front listens to the gateway's process.
+func (d Dirs) GatewaySocket() string { return d.run("notify-gateway.sock") }
+
 // NotifySocket is the socket on which the front listens to its child processes.
 func (d Dirs) NotifySocket() string { return d.run("notify.sock") }
 

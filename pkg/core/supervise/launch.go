@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -59,6 +60,14 @@ func (l *launcher) close() {
 const outputDelay = time.Second
 
 func (l *launcher) launch(p Program, line func(string)) (instance, error) {
+	proc, err := l.start(p, line, p.OwnMounts)
+	if p.OwnMounts && errors.Is(err, unix.EPERM) { // in some containers
+		return l.start(p, line, false)
+	}
+	return proc, err
+}
+
+func (l *launcher) start(p Program, line func(string), ownMounts bool) (instance, error) {
 	proc := &launched{owned: l.owned, cmd: exec.Command(p.Path, p.Args...), output: lineWriter{line: line}}
 	proc.cmd.Env = append(slices.Clip(p.Env), "NOTIFY_SOCKET="+l.path)
 	proc.cmd.Stdout, proc.cmd.Stderr = &proc.output, &proc.output
@@ -66,6 +75,9 @@ func (l *launcher) launch(p Program, line func(string)) (instance, error) {
 	proc.cmd.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL, // so that no child holds etcd's files when this process is killed and started again
 		Setpgid:   true,            // Ctrl-C reaches only this process, which stops its children in order
+	}
+	if ownMounts {
+		proc.cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNS
 	}
 	started := make(chan error)
 	l.forks <- func() { started <- l.owned.start(proc.cmd) }

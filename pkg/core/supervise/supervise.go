@@ -23,6 +23,8 @@ type Program struct {
 	Env  []string
 	// Prepare is called before each start of the program; nil does nothing.
 	Prepare func() error
+	// OwnMounts gives it a mount namespace of its own, where that is possible.
+	OwnMounts bool
 	// Patience is after how many seconds without a sign of life it is restarted. Zero is 60.
 	Patience int
 }
@@ -44,6 +46,8 @@ type Supervisor struct {
 	Programs []Program
 	// Children holds the processes of the programs.
 	Children Children
+	// Owner holds them instead if it is not nil.
+	Owner *Children
 	// Socket is the path at which the notify socket is created.
 	Socket string
 	// Line takes each line that a program prints, without its newline, and messages of the supervisor, for which program is
@@ -86,7 +90,7 @@ type child struct {
 // error if the socket cannot be made or if a program turns out not to work. After nil it can be called again.
 func (s *Supervisor) Run(ctx context.Context) error {
 	if s.launch == nil {
-		launcher, err := newLauncher(&s.Children, s.Socket, s.notified)
+		launcher, err := newLauncher(s.owner(), s.Socket, s.notified)
 		if err != nil {
 			return err
 		}
@@ -129,6 +133,13 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	default:
 		return nil
 	}
+}
+
+func (s *Supervisor) owner() *Children {
+	if s.Owner != nil {
+		return s.Owner
+	}
+	return &s.Children
 }
 
 // notified takes a message that the process pid sent to the notify socket. A mere sign of life changes no state.

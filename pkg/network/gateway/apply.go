@@ -27,7 +27,7 @@ type Applied struct {
 
 // Writer writes the files of a node's gateway, as the control plane's user.
 type Writer struct {
-	Dir Dir
+	Files Files
 
 	config, endpoints []byte // as they were written last
 }
@@ -35,11 +35,11 @@ type Writer struct {
 // Write writes what has changed, and reports whether anything has.
 func (w *Writer) Write(config Config, endpoints Endpoints) (changed bool, err error) {
 	// The endpoints come first, so that no new route is without its addresses.
-	one, err := write(w.Dir.Endpoints(), endpoints, &w.endpoints)
+	one, err := write(w.Files.Endpoints(), endpoints, &w.endpoints)
 	if err != nil {
 		return false, err
 	}
-	other, err := write(w.Dir.Config(), config, &w.config)
+	other, err := write(w.Files.Config(), config, &w.config)
 	return one || other, err
 }
 
@@ -72,7 +72,7 @@ func write(path string, content any, last *[]byte) (changed bool, err error) {
 func (w *Writer) Remove() error {
 	w.config, w.endpoints = nil, nil
 	var errs []error
-	for _, path := range []string{w.Dir.Config(), w.Dir.Endpoints()} {
+	for _, path := range []string{w.Files.Config(), w.Files.Endpoints()} {
 		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}

@@ -78,26 +78,36 @@ func Key(namespace, service, port string) string {
 	return strings.Join([]string{namespace, service, port}, "/")
 }
 
-// Dir is a directory with the files of a node's gateway, on a file system that a reboot empties.
+// Dir is the directory of a node's gateway, on a file system that a reboot empties. Only root writes in it.
 type Dir string
 
+// Files is the directory in it for the control plane's files, in which only the control plane's user writes, and which only the gateway can read
+// besides.
+func (d Dir) Files() Files { return Files(filepath.Join(string(d), "files")) }
+
+// Files is a directory with files of the control plane.
+type Files string
+
 // Config is the file with the Config. While it exists the front runs the gateway's process.
-func (d Dir) Config() string { return filepath.Join(string(d), "config.json") }
+func (f Files) Config() string { return filepath.Join(string(f), "config.json") }
 
 // Endpoints is the file with the Endpoints. It changes more often than the other one.
-func (d Dir) Endpoints() string { return filepath.Join(string(d), "endpoints.json") }
+func (f Files) Endpoints() string { return filepath.Join(string(f), "endpoints.json") }
 
 // Socket is where the process takes requests from the control plane.
 func (d Dir) Socket() string { return filepath.Join(string(d), "gateway.sock") }
 
-// Prepare makes the directory, in which only the control plane's user writes and which only the gateway can read besides. What an earlier
-// process left in it stays. Only root can do this.
+// Prepare makes the directory, for the user of the control plane. What an earlier process left in it stays. Only root can do this.
 func (d Dir) Prepare(controlPlane int) error {
-	if err := os.MkdirAll(string(d), 0o700); err != nil {
+	files := string(d.Files())
+	if err := os.MkdirAll(files, 0o700); err != nil {
 		return err
 	}
-	if err := os.Chown(string(d), controlPlane, UserID); err != nil {
-		return fmt.Errorf("giving the gateway's directory to its users: %w", err)
+	if err := os.Chmod(string(d), 0o711); err != nil {
+		return err
 	}
-	return os.Chmod(string(d), 0o750|os.ModeSetgid) // files in it get its group, which the control plane's user could not give them
+	if err := os.Chown(files, controlPlane, UserID); err != nil {
+		return fmt.Errorf("giving the gateway's files to its users: %w", err)
+	}
+	return os.Chmod(files, 0o750|os.ModeSetgid) // files in it get its group, which the control plane's user could not give them
 }

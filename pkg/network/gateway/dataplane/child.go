@@ -65,13 +65,13 @@ func runChild(args []string) error {
 	defer control.Close()
 	if missing := confined(dir).Enter(); missing != nil {
 		logrus.WithField("missing", missing).Info("the gateway has more privileges than it needs: this machine or container does not let it give them up")
-		if _, err := os.Stat("config.json"); err != nil {
-			if err := os.Chdir(string(dir)); err != nil {
+		if _, err := os.Stat(string(dir.Files())); err == nil {
+			if err := os.Chdir(string(dir.Files())); err != nil {
 				return err
 			}
 		}
 	}
-	s, err := newServing(gateway.Dir("."))
+	s, err := newServing(".")
 	if err != nil {
 		return err
 	}
@@ -98,22 +98,21 @@ const aliveEvery = 10 * time.Second
 
 // confined is what the process may do. The capability is for ports below 1024.
 func confined(dir gateway.Dir) confine.Confinement {
-	return confine.Confinement{ID: gateway.UserID, Root: string(dir), Syscalls: confine.NameServer(), Keep: []int{unix.CAP_NET_BIND_SERVICE}}
+	return confine.Confinement{ID: gateway.UserID, Root: string(dir.Files()), Syscalls: confine.NameServer(), Keep: []int{unix.CAP_NET_BIND_SERVICE}}
 }
 
 // listen listens for the control plane, while this process is still root's.
 func listen(dir gateway.Dir) (net.Listener, error) {
 	_ = os.Remove(dir.Socket())
+	mask := unix.Umask(0o177)
+	defer unix.Umask(mask)
 	l, err := net.Listen("unix", dir.Socket())
 	if err != nil {
 		return nil, fmt.Errorf("listening to the control plane: %w", err)
 	}
 	var owner unix.Stat_t
-	if err = unix.Stat(string(dir), &owner); err == nil {
+	if err = unix.Stat(string(dir.Files()), &owner); err == nil {
 		err = os.Chown(dir.Socket(), int(owner.Uid), -1)
-	}
-	if err == nil {
-		err = os.Chmod(dir.Socket(), 0o600)
 	}
 	if err != nil {
 		l.Close()

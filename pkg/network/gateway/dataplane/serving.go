@@ -24,7 +24,7 @@ import (
 
 // serving is what the process serves.
 type serving struct {
-	dir      gateway.Dir
+	files    gateway.Files
 	current  atomic.Pointer[table]
 	fallback gateway.Certificate
 
@@ -33,12 +33,12 @@ type serving struct {
 	applied gateway.Applied
 }
 
-func newServing(dir gateway.Dir) (*serving, error) {
+func newServing(files gateway.Files) (*serving, error) {
 	made, err := fallback()
 	if err != nil {
 		return nil, fmt.Errorf("making a certificate for hosts that have none: %w", err)
 	}
-	s := &serving{dir: dir, fallback: made}
+	s := &serving{files: files, fallback: made}
 	s.current.Store(newTable(nil, nil, nil))
 	caddy.RegisterModule(router{&s.current})
 	caddy.RegisterModule(upstreams{})
@@ -62,10 +62,10 @@ func (s *serving) apply() (gateway.Applied, error) {
 	defer s.mu.Unlock()
 	var config gateway.Config
 	var endpoints gateway.Endpoints
-	if err := read(s.dir.Endpoints(), &endpoints); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := read(s.files.Endpoints(), &endpoints); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return gateway.Applied{}, err
 	}
-	if err := read(s.dir.Config(), &config); err != nil {
+	if err := read(s.files.Config(), &config); err != nil {
 		return gateway.Applied{}, err
 	}
 	s.current.Store(newTable(config.Routes, endpoints, s.current.Load()))

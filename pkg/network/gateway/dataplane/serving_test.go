@@ -97,7 +97,7 @@ func TestServing(t *testing.T) {
 		s.get(t, port, "a.test", "/", 200, "one /")
 	})
 	t.Run("a file that cannot be read changes nothing", func(t *testing.T) {
-		if err := os.WriteFile(s.dir.Config(), []byte(`{"routes": [`), 0o600); err != nil {
+		if err := os.WriteFile(s.files.Config(), []byte(`{"routes": [`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.serving.apply(); err == nil || !strings.Contains(err.Error(), "config.json") {
@@ -145,13 +145,13 @@ type served struct {
 
 func start(t *testing.T) *served {
 	t.Helper()
-	dir := gateway.Dir(t.TempDir())
-	s, err := newServing(dir)
+	files := gateway.Files(t.TempDir())
+	s, err := newServing(files)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.stop() })
-	return &served{s, gateway.Writer{Dir: dir}}
+	return &served{s, gateway.Writer{Files: files}}
 }
 
 func (s *served) apply(t *testing.T, config gateway.Config, endpoints gateway.Endpoints) gateway.Applied {

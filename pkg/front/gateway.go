@@ -1,0 +1,133 @@
+package front
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+)
+
+// serveGateway runs the gateway's process while the control plane has left a configuration for it, until the returned function is called. It is
+// no child process like the others: it runs on demand, and neither a start nor an upgrade waits for it.
+func (f *front) serveGateway() (stop func()) {
+	if f.cfg.Role != config.Server {
+		return func() {}
+	}
+	if f.cfg.Disabled("gateway") {
+		if err := os.RemoveAll(f.cfg.Dirs.Gateway()); err != nil {
+			logrus.WithError(err).Warn("removing the gateway's files")
+		}
+		return func() {}
+	}
+	dir := gateway.Dir(f.cfg.Dirs.Gateway())
+	program, err := f.gatewayProgram()
+	if err == nil {
+		err = dir.Prepare(f.cfg.ControlPlane.User)
+	}
+	var changes <-chan struct{}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err == nil {
+		changes, err = entries(ctx, string(dir.Files()))
+	}
+	if err != nil {
+		cancel()
+		logrus.WithError(err).Error("Gateways and Ingresses are not served on this node")
+		return func() {}
+	}
+	s := &supervise.Supervisor{
+		Programs: []supervise.Program{program}, Owner: &f.super.Children, Socket: f.cfg.Dirs.GatewaySocket(),
+		Line: f.line, OnChange: func([]state.Child) {}, Hurry: f.super.Hurry,
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		runWhile(ctx, changes, func() bool { return paths.Exists(dir.Files().Config()) }, s.Run)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+func (f *front) gatewayProgram() (supervise.Program, error) {
+	settings, err := json.Marshal(f.cfg.Log)
+	return supervise.Program{
+		Name: gateway.Program, Path: f.cfg.Dirs.Tool("coracle-core"),
+		Args:      []string{gateway.Program, f.cfg.Dirs.Gateway(), string(settings)},
+		Env:       []string{"GOGC=10", "HOME=/"}, // garbage is collected eagerly while packages are initialized, as in the name server
+		OwnMounts: true,
+	}, err
+}
+
+// runWhile runs something while it is wanted, which may be otherwise after each change, until ctx is done.
+func runWhile(ctx context.Context, changes <-chan struct{}, wanted func() bool, run func(context.Context) error) {
+	var stop context.CancelFunc
+	ended := make(chan error, 1)
+	for {
+		switch want := wanted(); {
+		case want && stop == nil:
+			var life context.Context
+			life, stop = context.WithCancel(ctx)
+			go func() { ended <- run(life) }()
+		case !want && stop != nil:
+			stop()
+		}
+		select {
+		case <-ctx.Done():
+			if stop != nil {
+				stop()
+				<-ended
+			}
+			return
+		case err := <-ended:
+			stop()
+			stop = nil
+			if err != nil {
+				logrus.WithError(err).Error("Gateways and Ingresses are not served on this node until one changes")
+				select {
+				case <-ctx.Done():
+					return
+				case <-changes:
+				}
+			}
+		case <-changes:
+		}
+	}
+}
+
+// entries sends after files have come into a directory or have gone from it. It costs nothing while nothing happens.
+func entries(ctx context.Context, dir string) (<-chan struct{}, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w", dir, err)
+	}
+	watch := os.NewFile(uintptr(fd), "inotify")
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_MOVED_TO|unix.IN_DELETE); err != nil {
+		watch.Close()
+		return nil, fmt.Errorf("watching %s: %w", dir, err)
+	}
+	context.AfterFunc(ctx, func() { watch.Close() })
+	changes := make(chan struct{}, 1)
+	go func() {
+		events := make([]byte, 4096)
+		for {
+			if _, err := watch.Read(events); err != nil {
+				return // it was closed
+			}
+			select {
+			case changes <- struct{}{}:
+			default: // an earlier change is not handled yet
+			}
+		}
+	}()
+	return changes, nil
+}
