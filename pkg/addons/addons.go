@@ -3,6 +3,7 @@ package addons
 
 import (
 	embedded "github.com/coracle-dev/coracle/manifests"
+	"github.com/coracle-dev/coracle/pkg/addons/gateway"
 	"github.com/coracle-dev/coracle/pkg/addons/helm"
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage"
 	"github.com/coracle-dev/coracle/pkg/addons/metricsserver"
@@ -25,6 +26,7 @@ func All() []addon.Addon {
 		metricsserver.Addon(),
 		helm.Addon(),
 		servicelb.Addon(),
+		gateway.Addon(),
 		localstorage.Addon(),
 		networkpolicy.Addon(),
 	}

@@ -19,7 +19,7 @@ import (
 // features of pods.
 func TestWorkloads(t *testing.T) {
 	slots.Take(t)
-	h, _ := newCluster(t)
+	h, server := newCluster(t)
 	t.Run("nothing listens in vain", func(t *testing.T) { testNothingListensInVain(t, h.For(t)) })
 	t.Run("users of processes", func(t *testing.T) { testUsers(t, h.For(t)) })
 	t.Run("commands", func(t *testing.T) { testCommands(t, h.For(t)) })
@@ -56,6 +56,7 @@ func TestWorkloads(t *testing.T) {
 		"config flags":         testConfigFlags,
 		"confined":             testConfined,
 		"dashboard":            testDashboard,
+		"ingress":              func(t *testing.T, h *hosts.Host) { testIngress(t, h, server) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

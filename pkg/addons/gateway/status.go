@@ -1,0 +1,209 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+// Status writes the status of Ingresses, and Events for what is not served. It runs on one server.
+type Status struct {
+	Kubeconfig string
+	Self       string // the name of this server's node, the source of Events
+	// Report is called with all Ingresses of our classes after each change.
+	Report func([]Ingress)
+
+	outcome *outcome
+}
+
+// Run works until ctx is done. It is ready at once, because no component depends on it.
+func (s Status) Run(ctx context.Context, ready func()) error {
+	client, err := kube.FencedClient(ctx, s.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	ready()
+	w := &statusWriter{Status: s, client: client, told: map[string]bool{}, written: map[types.UID]bool{}}
+	for pause := firstPause; ; {
+		s.outcome.mu.Lock()
+		next := s.outcome.told
+		s.outcome.mu.Unlock()
+		var again <-chan time.Time
+		if err := w.sync(ctx); err != nil && ctx.Err() == nil {
+			logrus.WithField("component", "gateway").WithError(err).Warn("trying again")
+			again = time.After(pause)
+			pause = min(2*pause, lastPause)
+		} else {
+			pause = firstPause
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again:
+		case <-next:
+		}
+	}
+}
+
+// statusWriter is a Status that runs.
+type statusWriter struct {
+	Status
+	client  kubernetes.Interface
+	told    map[string]bool    // what people were told, and is still so
+	written map[types.UID]bool // the Ingresses of which this server has written the status
+}
+
+func (w *statusWriter) sync(ctx context.Context) error {
+	w.outcome.mu.Lock()
+	classes, all, nodes, result := w.outcome.classes, w.outcome.all, w.outcome.nodes, w.outcome.Result
+	w.outcome.mu.Unlock()
+	errs := []error{w.defaultClass(ctx, classes)}
+	addresses := addressesOf(nodes)
+	served := map[types.UID]bool{}
+	for _, i := range result.Served {
+		served[i.UID] = true
+		errs = append(errs, w.write(ctx, i, addresses))
+	}
+	for _, i := range all {
+		if w.written[i.UID] && !served[i.UID] { // its class is another one now
+			errs = append(errs, w.write(ctx, i, nil))
+			delete(w.written, i.UID)
+		}
+	}
+	errs = append(errs, w.tell(ctx, result.Problems))
+	w.Report(report(result, addresses))
+	return errors.Join(errs...)
+}
+
+// defaultClass makes our class the default one, unless there is another or somebody has said whether it is.
+func (w *statusWriter) defaultClass(ctx context.Context, classes []*networkingv1.IngressClass) error {
+	value := "true"
+	var own *networkingv1.IngressClass
+	for _, c := range classes {
+		switch {
+		case c.Name == translate.Class:
+			own = c
+		case c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true":
+			value = "false"
+		}
+	}
+	if own == nil {
+		return nil
+	}
+	if now, decided := own.Annotations[networkingv1.AnnotationIsDefaultIngressClass]; decided && (now != "true" || value == "true") {
+		return nil
+	}
+	err := kube.MergePatch(ctx, w.client.NetworkingV1().IngressClasses(), own.Name, map[string]any{
+		"metadata": map[string]any{"annotations": map[string]string{networkingv1.AnnotationIsDefaultIngressClass: value}},
+	})
+	return notGone(err)
+}
+
+// write gives an Ingress its addresses.
+func (w *statusWriter) write(ctx context.Context, i *networkingv1.Ingress, addresses []string) error {
+	want := []networkingv1.IngressLoadBalancerIngress{}
+	for _, a := range addresses {
+		want = append(want, networkingv1.IngressLoadBalancerIngress{IP: a})
+	}
+	w.written[i.UID] = true
+	if equality.Semantic.DeepEqual(i.Status.LoadBalancer.Ingress, want) || len(i.Status.LoadBalancer.Ingress)+len(want) == 0 {
+		return nil
+	}
+	return notGone(kube.MergePatch(ctx, w.client.NetworkingV1().Ingresses(i.Namespace), i.Name, map[string]any{
+		"metadata": map[string]any{"uid": i.UID}, // not one that was created anew under this name
+		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": want}},
+	}, "status"))
+}
+
+// notGone forgets the error of an object that is not there any more, or is another one.
+func notGone(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// tell sends an Event for each problem, once while it lasts.
+func (w *statusWriter) tell(ctx context.Context, problems []translate.Problem) error {
+	var errs []error
+	now := map[string]bool{}
+	for _, p := range problems {
+		key := string(p.Ingress.UID) + p.Reason + p.Message
+		if now[key] {
+			continue
+		}
+		if !w.told[key] {
+			about := corev1.ObjectReference{
+				APIVersion: "networking.k8s.io/v1", Kind: "Ingress", Namespace: p.Ingress.Namespace, Name: p.Ingress.Name,
+				UID: p.Ingress.UID, ResourceVersion: p.Ingress.ResourceVersion,
+			}
+			source := corev1.EventSource{Component: "coracle-gateway", Host: w.Self}
+			if err := kube.SendEvent(ctx, w.client, source, about, corev1.EventTypeWarning, p.Reason, p.Message); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		now[key] = true
+	}
+	w.told = now
+	return errors.Join(errs...)
+}
+
+// addressesOf returns the addresses of servers that are ready: a node's external ones, or its internal ones if it has no others.
+func addressesOf(nodes []*corev1.Node) (out []string) {
+	for _, n := range nodes {
+		if kube.NodeReadiness(n) != corev1.ConditionTrue {
+			continue
+		}
+		of := map[corev1.NodeAddressType][]string{}
+		for _, a := range n.Status.Addresses {
+			of[a.Type] = append(of[a.Type], a.Address)
+		}
+		if len(of[corev1.NodeExternalIP]) > 0 {
+			out = append(out, of[corev1.NodeExternalIP]...)
+		} else {
+			out = append(out, of[corev1.NodeInternalIP]...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// report returns what coracle status and doctor are told.
+func report(result translate.Result, addresses []string) (all []Ingress) {
+	for _, i := range result.Served {
+		one := Ingress{Name: i.Namespace + "/" + i.Name, Addresses: addresses}
+		var problems []string
+		for _, p := range result.Problems {
+			if p.Ingress == i {
+				problems = append(problems, p.Message)
+			}
+		}
+		one.Problem = strings.Join(problems, "; ")
+		all = append(all, one)
+	}
+	return all
+}
+
+// Ingress is what coracle reports of an Ingress.
+type Ingress struct {
+	Name      string   `json:"name"` // NAMESPACE/NAME
+	Addresses []string `json:"addresses"`
+	Problem   string   `json:"problem,omitempty"`
+}
+
+func (i Ingress) String() string { return fmt.Sprintf("Ingress %s: %s", i.Name, i.Problem) }

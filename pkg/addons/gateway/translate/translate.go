@@ -1,0 +1,254 @@
+// Package translate makes the configuration of a node's gateway from the objects of the API. It is pure: the same objects give the same result.
+//
+// A host belongs to the namespace of the oldest Ingress that names it: in another namespace nobody can take its paths or its certificate.
+package translate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+)
+
+// Controller is what classes name that the gateway serves.
+const Controller = "coracle.dev/gateway"
+
+// Class is the name of the IngressClass that comes with coracle.
+const Class = "coracle"
+
+// The ports of Ingresses.
+const (
+	PortHTTP  = 80
+	PortHTTPS = 443
+)
+
+// Objects are what a translation reads.
+type Objects struct {
+	Classes      []*networkingv1.IngressClass
+	Ingresses    []*networkingv1.Ingress
+	Services     []*corev1.Service
+	Slices       []*discoveryv1.EndpointSlice
+	Certificates map[types.NamespacedName]Certificate // those of Secrets of type kubernetes.io/tls
+	Node         []netip.Addr                         // the addresses of the node
+}
+
+// Certificate is the content of a Secret of type kubernetes.io/tls.
+type Certificate struct {
+	Chain, Key string
+	Problem    string                  // why it cannot serve, "" if it can
+	Serves     func(host string) error // why clients refuse it for a host
+}
+
+// Result is what comes of a translation.
+type Result struct {
+	Config    gateway.Config
+	Endpoints gateway.Endpoints
+	// Served are the Ingresses of our classes.
+	Served []*networkingv1.Ingress
+	// Problems are what people are told in Events.
+	Problems []Problem
+}
+
+// Problem is something in an Ingress that is not served as it was meant.
+type Problem struct {
+	Ingress *networkingv1.Ingress
+	Reason  string
+	Message string
+}
+
+// Ingresses translates. The result has no listeners if there is no Ingress of our classes.
+func Ingresses(o Objects) Result {
+	t := &translation{
+		services: map[types.NamespacedName]*corev1.Service{}, slices: map[types.NamespacedName][]*discoveryv1.EndpointSlice{},
+		certificates: o.Certificates, owners: map[string]*networkingv1.Ingress{}, taken: map[string]*networkingv1.Ingress{},
+		secured: map[string]*networkingv1.Ingress{}, chosen: map[types.NamespacedName]*gateway.Certificate{},
+	}
+	t.Endpoints = gateway.Endpoints{}
+	for _, s := range o.Services {
+		t.services[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
+	}
+	for _, s := range o.Slices {
+		of := types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
+		t.slices[of] = append(t.slices[of], s)
+	}
+	t.Served = Ours(o.Classes, o.Ingresses)
+	if len(t.Served) == 0 {
+		return t.Result
+	}
+	slices.SortFunc(t.Served, older)
+	t.listen(o)
+	for _, i := range t.Served {
+		t.rules(i)
+		t.tls(i)
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(t.chosen), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
+		t.Config.Certificates = append(t.Config.Certificates, *t.chosen[key])
+	}
+	slices.SortFunc(t.Config.Routes, func(a, b gateway.Route) int {
+		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Path, b.Path), boolean(b.Exact)-boolean(a.Exact))
+	})
+	return t.Result
+}
+
+func boolean(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Ours returns the Ingresses of classes that the gateway serves.
+func Ours(classes []*networkingv1.IngressClass, all []*networkingv1.Ingress) (ours []*networkingv1.Ingress) {
+	names := map[string]bool{}
+	for _, c := range classes {
+		names[c.Name] = c.Spec.Controller == Controller
+	}
+	for _, i := range all {
+		class := i.Annotations[annotationClass]
+		if i.Spec.IngressClassName != nil {
+			class = *i.Spec.IngressClassName
+		}
+		if names[class] && i.DeletionTimestamp == nil {
+			ours = append(ours, i)
+		}
+	}
+	return ours
+}
+
+// annotationClass was how an Ingress named its class before there were IngressClasses.
+const annotationClass = "kubernetes.io/ingress.class"
+
+// older orders objects by age. Those of the same second, the unit of the API, are ordered by their names.
+func older(a, b *networkingv1.Ingress) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}
+
+// translation is one that goes on.
+type translation struct {
+	Result
+	services     map[types.NamespacedName]*corev1.Service
+	slices       map[types.NamespacedName][]*discoveryv1.EndpointSlice
+	certificates map[types.NamespacedName]Certificate
+
+	owners  map[string]*networkingv1.Ingress // the oldest one of each host
+	taken   map[string]*networkingv1.Ingress // the one of each host and path
+	secured map[string]*networkingv1.Ingress // the one of each host's certificate
+	chosen  map[types.NamespacedName]*gateway.Certificate
+}
+
+func (t *translation) problem(i *networkingv1.Ingress, reason, format string, values ...any) {
+	t.Problems = append(t.Problems, Problem{i, reason, fmt.Sprintf(format, values...)})
+}
+
+// listen adds the listeners, except those whose ports a Service of type LoadBalancer has on the node: it keeps them.
+func (t *translation) listen(o Objects) {
+	for _, l := range []gateway.Listener{{Port: PortHTTP}, {Port: PortHTTPS, TLS: true}} {
+		if holder := heldBy(o, int32(l.Port)); holder != nil {
+			for _, i := range t.Served {
+				t.problem(i, "PortInUse", "Service %s/%s of type LoadBalancer has %s of this server: Ingresses are not served on it. Delete the Service, or give it other ports",
+					holder.Namespace, holder.Name, l)
+			}
+			continue
+		}
+		t.Config.Listeners = append(t.Config.Listeners, l)
+	}
+}
+
+func heldBy(o Objects, port int32) *corev1.Service {
+	for _, s := range o.Services {
+		if s.Spec.Type != corev1.ServiceTypeLoadBalancer || !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
+			return p.Port == port && (p.Protocol == "" || p.Protocol == corev1.ProtocolTCP)
+		}) {
+			continue
+		}
+		for _, given := range s.Status.LoadBalancer.Ingress {
+			if ip, err := netip.ParseAddr(given.IP); err == nil && slices.Contains(o.Node, ip) {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// claim reports whether a host is one of the Ingress' namespace.
+func (t *translation) claim(i *networkingv1.Ingress, host string) bool {
+	owner := t.owners[host]
+	if owner == nil {
+		t.owners[host], owner = i, i
+	}
+	return owner.Namespace == i.Namespace
+}
+
+func (t *translation) rules(i *networkingv1.Ingress) {
+	refused := map[string]bool{}
+	for _, rule := range i.Spec.Rules {
+		host := strings.ToLower(rule.Host)
+		if !t.claim(i, host) {
+			if !refused[host] {
+				t.problem(i, "HostTaken", "%s belongs to namespace %s, which has an older Ingress for it: this Ingress does not serve it", named(host), t.owners[host].Namespace)
+			}
+			refused[host] = true
+			continue
+		}
+		if rule.HTTP == nil {
+			continue
+		}
+		for _, p := range rule.HTTP.Paths {
+			exact := p.PathType != nil && *p.PathType == networkingv1.PathTypeExact
+			t.route(i, gateway.Route{Host: host, Path: cmp.Or(p.Path, "/"), Exact: exact}, p.Backend, true)
+		}
+	}
+	if i.Spec.DefaultBackend == nil {
+		return
+	}
+	// The default backend is for what no rule matches: of the hosts of the Ingress, or of all hosts if it has no rules.
+	hosts := map[string]bool{}
+	for _, rule := range i.Spec.Rules {
+		hosts[strings.ToLower(rule.Host)] = true
+	}
+	if len(hosts) == 0 {
+		hosts[""] = true
+	}
+	for _, host := range slices.Sorted(maps.Keys(hosts)) {
+		switch {
+		case t.claim(i, host):
+			t.route(i, gateway.Route{Host: host, Path: "/"}, *i.Spec.DefaultBackend, len(i.Spec.Rules) == 0)
+		case !refused[host]:
+			t.problem(i, "HostTaken", "%s belongs to namespace %s, which has an older Ingress for it: this Ingress does not serve it", named(host), t.owners[host].Namespace)
+		}
+	}
+}
+
+// named returns a host as messages name it.
+func named(host string) string {
+	if host == "" {
+		return "every host without rules of its own"
+	}
+	return "host " + host
+}
+
+// route adds a route. If another Ingress has it, the older one keeps it; tell says whether people are told.
+func (t *translation) route(i *networkingv1.Ingress, r gateway.Route, to networkingv1.IngressBackend, tell bool) {
+	key := fmt.Sprintf("%s %v %s", r.Host, r.Exact, r.Path)
+	if !r.Exact {
+		key = fmt.Sprintf("%s %v %s", r.Host, r.Exact, strings.TrimRight(r.Path, "/"))
+	}
+	if other := t.taken[key]; other != nil {
+		if tell {
+			t.problem(i, "PathTaken", "path %s of %s is one of Ingress %s already", r.Path, named(r.Host), other.Name)
+		}
+		return
+	}
+	t.taken[key] = i
+	t.backend(i, &r, to)
+	t.Config.Routes = append(t.Config.Routes, r)
+}

@@ -1,0 +1,135 @@
+package translate
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/coracle-dev/coracle/test/golden"
+)
+
+// objects reads a file of testdata.
+func objects(t *testing.T, name string) (o Objects) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(string(data), "\n---\n") {
+		raw, err := yaml.ToJSON([]byte(document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(raw, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch object := object.(type) {
+		case *networkingv1.IngressClass:
+			o.Classes = append(o.Classes, object)
+		case *networkingv1.Ingress:
+			o.Ingresses = append(o.Ingresses, object)
+		case *corev1.Service:
+			o.Services = append(o.Services, object)
+		case *discoveryv1.EndpointSlice:
+			o.Slices = append(o.Slices, object)
+		default:
+			t.Fatalf("%T", object)
+		}
+	}
+	return o
+}
+
+// check compares what comes of objects, in whatever order they are listed, with a golden file.
+func check(t *testing.T, name string, o Objects) {
+	t.Helper()
+	var first string
+	for range 2 {
+		result := Ingresses(o)
+		text, err := json.MarshalIndent(map[string]any{"config": result.Config, "endpoints": result.Endpoints}, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := string(text) + "\n"
+		for _, p := range result.Problems {
+			out += fmt.Sprintf("%s/%s: %s: %s\n", p.Ingress.Namespace, p.Ingress.Name, p.Reason, p.Message)
+		}
+		if first != "" && out != first {
+			t.Errorf("another order of the objects gives another result:\n%s\n%s", first, out)
+		}
+		first = out
+		slices.Reverse(o.Ingresses)
+		slices.Reverse(o.Services)
+		slices.Reverse(o.Slices)
+	}
+	golden.Check(t, "testdata/"+name+".golden.txt", first)
+}
+
+func TestIngresses(t *testing.T) {
+	check(t, "ingresses", objects(t, "ingresses.yaml"))
+}
+
+func TestTLS(t *testing.T) {
+	o := objects(t, "tls.yaml")
+	o.Node = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	o.Certificates = map[types.NamespacedName]Certificate{
+		{Namespace: "shop", Name: "shop"}:    issued(t, "shop", "shop.test"),
+		{Namespace: "evil", Name: "of-shop"}: issued(t, "of-shop", "shop.test"),
+		{Namespace: "evil", Name: "wild"}:    issued(t, "wild", "*.evil.test"),
+		{Namespace: "evil", Name: "garbage"}: CertificateOf(&corev1.Secret{Data: map[string][]byte{corev1.TLSCertKey: []byte("garbage")}}),
+	}
+	check(t, "tls", o)
+}
+
+// TestUnused: without an Ingress of our classes there is nothing to listen on.
+func TestUnused(t *testing.T) {
+	o := objects(t, "ingresses.yaml")
+	o.Classes = o.Classes[1:]
+	if result := Ingresses(o); len(result.Config.Listeners) != 0 || len(result.Served) != 0 {
+		t.Errorf("%+v", result)
+	}
+}
+
+// issued reads a certificate for a host, and replaces its text, which is another one each time.
+func issued(t *testing.T, text, host string) Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{host}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := CertificateOf(&corev1.Secret{Data: map[string][]byte{
+		corev1.TLSCertKey:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		corev1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+	}})
+	if c.Problem != "" {
+		t.Fatal(c.Problem)
+	}
+	c.Chain, c.Key = "the chain of "+text, "the key of "+text
+	return c
+}
