@@ -29,31 +29,47 @@ func Addon() addon.Addon {
 					Kubeconfig: s.Kubeconfig, Dir: gateway.Dir(s.Config.Dirs.Gateway()), Node: s.Config.Node.IPs, outcome: shared,
 				}},
 				{Name: "gateway-status", After: []addon.Event{addon.Leading}, Component: Status{
-					Kubeconfig: s.Kubeconfig, Self: s.Config.Node.Name, Report: func(all []Ingress) { s.Report(all) }, outcome: shared,
+					Kubeconfig: s.Kubeconfig, Self: s.Config.Node.Name, Report: func(r Report) { s.Report(r) }, outcome: shared,
 				}},
 			}
 		},
 	}
 }
 
-func lines(all []Ingress) (out []string) {
-	if len(all) == 0 {
+// Report is what coracle reports of Ingresses.
+type Report struct {
+	Served   int       `json:"served"`
+	Problems []Problem `json:"problems,omitempty"`
+	Others   int       `json:"others,omitempty"` // Ingresses with problems that are not in Problems
+}
+
+// Problem is why something of an Ingress is not served as it was meant.
+type Problem struct {
+	Ingress string `json:"ingress"` // NAMESPACE/NAME
+	Text    string `json:"text"`
+}
+
+func lines(r Report) (out []string) {
+	if r.Served == 0 {
 		return nil
 	}
-	out = append(out, fmt.Sprintf("%d are served", len(all)))
-	for _, i := range all {
-		if i.Problem != "" {
-			out = append(out, i.Name+": "+i.Problem)
-		}
+	out = append(out, fmt.Sprintf("%d are served", r.Served))
+	for _, p := range r.Problems {
+		out = append(out, p.Ingress+": "+p.Text)
+	}
+	if r.Others > 0 {
+		out = append(out, fmt.Sprintf("%d others have problems", r.Others))
 	}
 	return out
 }
 
-func judge(all []Ingress) (problems []state.Problem, fine string) {
-	for _, i := range all {
-		if i.Problem != "" {
-			problems = append(problems, state.Problem{Text: i.String(), Fix: "coracle kubectl describe ingress"})
-		}
+func judge(r Report) (problems []state.Problem, fine string) {
+	const fix = "coracle kubectl describe ingress"
+	for _, p := range r.Problems {
+		problems = append(problems, state.Problem{Text: fmt.Sprintf("Ingress %s: %s", p.Ingress, p.Text), Fix: fix})
 	}
-	return problems, fmt.Sprintf("%d Ingresses are served", len(all))
+	if r.Others > 0 {
+		problems = append(problems, state.Problem{Text: fmt.Sprintf("%d other Ingresses have problems", r.Others), Fix: fix})
+	}
+	return problems, fmt.Sprintf("%d Ingresses are served", r.Served)
 }

@@ -61,6 +61,8 @@ const (
 	lastPause  = 5 * time.Second
 	// applyTimeout bounds the time that the process may take for a change.
 	applyTimeout = 10 * time.Second
+	// retryPorts is the time between two tries of a port that another program has.
+	retryPorts = 30 * time.Second
 	// patience is how long the process may take to start before people are told.
 	patience = 10 * time.Second
 )
@@ -90,6 +92,9 @@ func (c Controller) Run(ctx context.Context, ready func()) error {
 			pause = min(2*pause, lastPause)
 		default:
 			w.failing, pause = time.Time{}, firstPause
+			if len(w.refused) > 0 { // another program has a port
+				w.pending, again = true, time.After(retryPorts)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -136,7 +141,7 @@ func (w *working) sync(ctx context.Context) error {
 	objects.Node = w.Node
 	result := translate.Ingresses(objects)
 	if len(result.Served) == 0 {
-		w.pending = false
+		w.pending, w.refused = false, nil
 		w.tell(objects, result)
 		return w.writer.Remove()
 	}

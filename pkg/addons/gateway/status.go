@@ -3,9 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -24,8 +22,8 @@ import (
 type Status struct {
 	Kubeconfig string
 	Self       string // the name of this server's node, the source of Events
-	// Report is called with all Ingresses of our classes after each change.
-	Report func([]Ingress)
+	// Report is called after each change.
+	Report func(Report)
 
 	outcome *outcome
 }
@@ -85,7 +83,7 @@ func (w *statusWriter) sync(ctx context.Context) error {
 		}
 	}
 	errs = append(errs, w.tell(ctx, result.Problems))
-	w.Report(report(result, addresses))
+	w.Report(report(result))
 	return errors.Join(errs...)
 }
 
@@ -183,27 +181,22 @@ func addressesOf(nodes []*corev1.Node) (out []string) {
 	return slices.Compact(out)
 }
 
+// mostNamed is how many Ingresses with problems are named in a report.
+const mostNamed = 20
+
 // report returns what coracle status and doctor are told.
-func report(result translate.Result, addresses []string) (all []Ingress) {
-	for _, i := range result.Served {
-		one := Ingress{Name: i.Namespace + "/" + i.Name, Addresses: addresses}
-		var problems []string
-		for _, p := range result.Problems {
-			if p.Ingress == i {
-				problems = append(problems, p.Message)
-			}
+func report(result translate.Result) Report {
+	r := Report{Served: len(result.Served)}
+	seen := map[types.UID]bool{}
+	for _, p := range result.Problems { // of each Ingress the first one
+		if seen[p.Ingress.UID] {
+			continue
 		}
-		one.Problem = strings.Join(problems, "; ")
-		all = append(all, one)
+		seen[p.Ingress.UID] = true
+		if len(seen) <= mostNamed {
+			r.Problems = append(r.Problems, Problem{Ingress: p.Ingress.Namespace + "/" + p.Ingress.Name, Text: p.Message})
+		}
 	}
-	return all
+	r.Others = max(len(seen)-mostNamed, 0)
+	return r
 }
-
-// Ingress is what coracle reports of an Ingress.
-type Ingress struct {
-	Name      string   `json:"name"` // NAMESPACE/NAME
-	Addresses []string `json:"addresses"`
-	Problem   string   `json:"problem,omitempty"`
-}
-
-func (i Ingress) String() string { return fmt.Sprintf("Ingress %s: %s", i.Name, i.Problem) }

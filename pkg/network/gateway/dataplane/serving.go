@@ -29,7 +29,9 @@ type serving struct {
 	fallback gateway.Certificate
 
 	mu      sync.Mutex // held while files are applied
-	caddy   []byte     // the configuration that Caddy runs
+	read    []byte     // the file that was applied
+	config  gateway.Config
+	caddy   []byte // the configuration that Caddy runs
 	applied gateway.Applied
 }
 
@@ -56,33 +58,55 @@ func (s *serving) serveApply(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(applied)
 }
 
-// apply serves what the files say, or changes nothing and returns an error.
+// apply serves what the files say. After an error listeners and certificates are what they were.
 func (s *serving) apply() (gateway.Applied, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var config gateway.Config
 	var endpoints gateway.Endpoints
-	if err := read(s.files.Endpoints(), &endpoints); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if data, err := os.ReadFile(s.files.Endpoints()); err == nil {
+		if err := json.Unmarshal(data, &endpoints); err != nil {
+			return gateway.Applied{}, fmt.Errorf("reading %s: %w", s.files.Endpoints(), err)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return gateway.Applied{}, err
 	}
-	if err := read(s.files.Config(), &config); err != nil {
+	data, err := os.ReadFile(s.files.Config())
+	if err != nil {
 		return gateway.Applied{}, err
+	}
+	if bytes.Equal(data, s.read) && len(s.applied.Refused) == 0 {
+		s.current.Store(newTable(s.config.Routes, endpoints, s.current.Load()))
+		return s.applied, nil
+	}
+	var config gateway.Config
+	if err := json.Unmarshal(data, &config); err != nil {
+		return gateway.Applied{}, fmt.Errorf("reading %s: %w", s.files.Config(), err)
 	}
 	s.current.Store(newTable(config.Routes, endpoints, s.current.Load()))
+	if err := s.load(config); err != nil {
+		return gateway.Applied{}, err
+	}
+	config.Certificates = nil // Caddy has them
+	s.read, s.config = data, config
+	return s.applied, nil
+}
+
+// load makes Caddy listen, and use the certificates, as a configuration says.
+func (s *serving) load(config gateway.Config) error {
 	certificates, bad := usable(config.Certificates)
 	listeners, refused := s.free(config.Listeners)
 	next, err := caddyConfig(listeners, certificates, s.fallback)
 	if err != nil {
-		return gateway.Applied{}, err
+		return err
 	}
 	if !bytes.Equal(next, s.caddy) {
 		if err := caddy.Load(next, true); err != nil {
-			return gateway.Applied{}, fmt.Errorf("loading the configuration: %w", err)
+			return fmt.Errorf("loading the configuration: %w", err)
 		}
 		s.caddy = next
 	}
 	s.applied = gateway.Applied{Refused: refused, Certificates: bad}
-	return s.applied, nil
+	return nil
 }
 
 // free divides listeners into those of which the port is this process's or free, and the reasons why others cannot be served: a port that
@@ -104,14 +128,3 @@ func (s *serving) free(all []gateway.Listener) (fine []gateway.Listener, refused
 }
 
 func (s *serving) stop() error { return caddy.Stop() }
-
-func read(path string, into any) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
-	}
-	return nil
-}

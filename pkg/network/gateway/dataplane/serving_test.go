@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/pem"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
@@ -77,6 +79,8 @@ func TestServing(t *testing.T) {
 			s.get(t, plain, "b.test", "/b.test", 404, "nothing")
 		}
 	})
+	t.Run("protocols of backends", func(t *testing.T) { testProtocols(t, s, config, plain) })
+	t.Run("a WebSocket outlives changes", func(t *testing.T) { testUpgraded(t, s, config, plain) })
 	t.Run("certificates", func(t *testing.T) { testCertificates(t, s, config, endpoints, secure) })
 	t.Run("a port of another program", func(t *testing.T) {
 		taken, err := net.Listen("tcp", ":0")
@@ -105,6 +109,70 @@ func TestServing(t *testing.T) {
 		}
 		s.get(t, plain, "a.test", "/", 200, "one /")
 	})
+}
+
+// testProtocols: backends are spoken to as their ports say, with the client's host and its address.
+func testProtocols(t *testing.T, s *served, config gateway.Config, port uint16) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Proto, " ", r.Host, " ", r.TLS != nil, " ", r.Header.Get("X-Forwarded-For"), " ", r.Header.Get("X-Forwarded-Proto"))
+	})
+	plain, h2c, secure := httptest.NewServer(handler), httptest.NewUnstartedServer(handler), httptest.NewTLSServer(handler)
+	h2c.Config.Protocols = new(http.Protocols)
+	h2c.Config.Protocols.SetUnencryptedHTTP2(true)
+	h2c.Start()
+	endpoints := gateway.Endpoints{}
+	for name, backend := range map[gateway.Protocol]*httptest.Server{gateway.HTTP: plain, gateway.H2C: h2c, gateway.HTTPS: secure} {
+		t.Cleanup(backend.Close)
+		key := "protocol " + string(name)
+		endpoints[key] = []string{backend.Listener.Addr().String()}
+		config.Routes = append(config.Routes, gateway.Route{Host: "p.test", Path: "/" + string(name), Backend: key, Protocol: name})
+	}
+	s.apply(t, config, endpoints)
+	s.get(t, port, "p.test", "/", 200, "HTTP/1.1 p.test false 127.0.0.1 http")
+	s.get(t, port, "p.test", "/h2c", 200, "HTTP/2.0 p.test false 127.0.0.1 http")
+	s.get(t, port, "p.test", "/https", 200, "HTTP/1.1 p.test true 127.0.0.1 http")
+}
+
+// testUpgraded: a connection that was upgraded goes on over a change of routes, and over one of certificates, for which Caddy loads its configuration.
+func testUpgraded(t *testing.T, s *served, config gateway.Config, port uint16) {
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, buffered, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(conn, buffered)
+	}))
+	t.Cleanup(echo.Close)
+	endpoints := gateway.Endpoints{"echo": {echo.Listener.Addr().String()}}
+	config.Routes = []gateway.Route{{Host: "w.test", Path: "/", Backend: "echo"}}
+	s.apply(t, config, endpoints)
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: w.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	lines := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(lines, nil)
+	if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v, %v", answer, err)
+	}
+	own := certificate(t, "Secret w/w", "w.test")
+	own.Hosts = []string{"w.test"}
+	for i, change := range []func(){
+		func() {}, func() { config.Routes[0].Path = "/other" }, func() { config.Certificates = []gateway.Certificate{own} },
+		func() { config.Certificates = nil },
+	} {
+		change()
+		s.apply(t, config, endpoints)
+		fmt.Fprintf(conn, "hello %d\n", i)
+		if got, err := lines.ReadString('\n'); err != nil || got != fmt.Sprintf("hello %d\n", i) {
+			t.Fatalf("after change %d: %q, %v", i, got, err)
+		}
+	}
 }
 
 // testCertificates: a host gets the certificate of who has the host, whatever names others put into theirs.
