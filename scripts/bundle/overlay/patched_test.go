@@ -51,14 +51,14 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestPatched runs our tests of changed modules, and upstream's of fifo.
+// TestPatched runs our tests of changed modules, upstream's of fifo, and those of the gateway with the Caddy that is linked.
 func TestPatched(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
-	if err := WritePatched("fifo,kubernetes", root, out); err != nil {
+	if err := WritePatched("fifo,kubernetes,caddy", root, out); err != nil {
 		t.Fatal(err)
 	}
 	for dir, file := range map[string]string{
@@ -77,7 +77,8 @@ func TestPatched(t *testing.T) {
 		}
 	}
 	test := exec.Command("go", "test", "-count=1", "-timeout=1m", "-modfile", filepath.Join(out, "go.mod"), patches["fifo"].module,
-		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand")
+		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand",
+		"./pkg/network/gateway/dataplane")
 	test.Dir = root
 	if out, err := test.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)

@@ -20,12 +20,13 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
 )
 
 // serving is what the process serves.
 type serving struct {
 	files    gateway.Files
-	current  atomic.Pointer[table]
+	current  atomic.Pointer[routes.Table]
 	fallback gateway.Certificate
 
 	mu      sync.Mutex // held while files are applied
@@ -41,7 +42,7 @@ func newServing(files gateway.Files) (*serving, error) {
 		return nil, fmt.Errorf("making a certificate for hosts that have none: %w", err)
 	}
 	s := &serving{files: files, fallback: made}
-	s.current.Store(newTable(nil, nil, nil))
+	s.current.Store(routes.New(nil, nil, nil))
 	caddy.RegisterModule(router{&s.current})
 	caddy.RegisterModule(upstreams{})
 	return s, nil
@@ -75,14 +76,14 @@ func (s *serving) apply() (gateway.Applied, error) {
 		return gateway.Applied{}, err
 	}
 	if bytes.Equal(data, s.read) && len(s.applied.Refused) == 0 {
-		s.current.Store(newTable(s.config.Routes, endpoints, s.current.Load()))
+		s.current.Store(routes.New(s.config.Routes, endpoints, s.current.Load()))
 		return s.applied, nil
 	}
 	var config gateway.Config
 	if err := json.Unmarshal(data, &config); err != nil {
 		return gateway.Applied{}, fmt.Errorf("reading %s: %w", s.files.Config(), err)
 	}
-	s.current.Store(newTable(config.Routes, endpoints, s.current.Load()))
+	s.current.Store(routes.New(config.Routes, endpoints, s.current.Load()))
 	if err := s.load(config); err != nil {
 		return gateway.Applied{}, err
 	}

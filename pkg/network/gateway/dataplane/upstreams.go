@@ -23,7 +23,7 @@ func (upstreams) GetUpstreams(r *http.Request) ([]*reverseproxy.Upstream, error)
 	if !ok {
 		return nil, errors.New("the request has no route")
 	}
-	address := a.table.next(a.backend, a.tried)
+	address := a.table.Next(a.backend, a.tried)
 	if address == "" {
 		return []*reverseproxy.Upstream{}, nil
 	}

@@ -1,6 +1,7 @@
-package dataplane
+package routes
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
@@ -10,7 +11,7 @@ func TestFind(t *testing.T) {
 	route := func(host, path string, exact bool) gateway.Route {
 		return gateway.Route{Host: host, Path: path, Exact: exact, Backend: host + " " + path}
 	}
-	table := newTable([]gateway.Route{
+	table := New([]gateway.Route{
 		route("a.test", "/", false), route("a.test", "/foo", false), route("a.test", "/foo/bar/", false), route("a.test", "/foo", true),
 		route("b.test", "/only", true), route("*.test", "/", false), route("", "/default", false), route("*.b.test", "/deep", false),
 	}, nil, nil)
@@ -35,7 +36,7 @@ func TestFind(t *testing.T) {
 		{"10.0.0.1", "/default"}:    "  /default"[1:],
 		{"", "*"}:                   "",
 	} {
-		if got, _ := table.find(request[0], request[1]); got.Backend != want {
+		if got, _ := table.Find(request[0], request[1]); got.Backend != want {
 			t.Errorf("%q: %q, want %q", request, got.Backend, want)
 		}
 	}
@@ -44,23 +45,47 @@ func TestFind(t *testing.T) {
 // TestNext: addresses take turns, also over a change of the table, and one that was tried does not get the request again.
 func TestNext(t *testing.T) {
 	endpoints := gateway.Endpoints{"b": {"1", "2", "3"}}
-	table := newTable(nil, endpoints, nil)
+	table := New(nil, endpoints, nil)
 	seen := map[string]int{}
 	for i := range 30 {
 		if i%5 == 0 {
-			table = newTable(nil, endpoints, table)
+			table = New(nil, endpoints, table)
 		}
-		seen[table.next("b", nil)]++
+		seen[table.Next("b", nil)]++
 	}
 	if seen["1"] != 10 || seen["2"] != 10 || seen["3"] != 10 {
 		t.Errorf("%v", seen)
 	}
 	for range 3 {
-		if got := table.next("b", []string{"1", "3"}); got != "2" {
+		if got := table.Next("b", []string{"1", "3"}); got != "2" {
 			t.Errorf("%q after the others were tried", got)
 		}
 	}
-	if got := table.next("b", []string{"1", "2", "3"}) + table.next("unknown", nil); got != "" {
+	if got := table.Next("b", []string{"1", "2", "3"}) + table.Next("unknown", nil); got != "" {
 		t.Errorf("%q when all were tried", got)
 	}
+}
+
+// FuzzFind: whatever a request names, it gets a route whose host and path it has.
+func FuzzFind(f *testing.F) {
+	for _, seed := range [][2]string{{"a.test", "/foo/bar"}, {"x.a.test.", "/foo"}, {"[::1]", "*"}, {"", "//foo//"}, {"..", ""}} {
+		f.Add(seed[0], seed[1])
+	}
+	table := New([]gateway.Route{
+		{Host: "a.test", Path: "/foo/"}, {Host: "a.test", Path: "/exact", Exact: true}, {Host: "*.a.test", Path: "/"}, {Path: "/default"},
+	}, nil, nil)
+	f.Fuzz(func(t *testing.T, host, path string) {
+		r, ok := table.Find(host, path)
+		if !ok {
+			return
+		}
+		name := strings.ToLower(strings.TrimSuffix(host, "."))
+		if suffix, wild := strings.CutPrefix(r.Host, "*"); r.Host != "" && name != r.Host && (!wild || !strings.HasSuffix(name, suffix)) {
+			t.Errorf("%q got the route of %q", host, r.Host)
+		}
+		prefix := strings.TrimRight(r.Path, "/")
+		if rest, has := strings.CutPrefix(path, prefix); !has || r.Exact && path != r.Path || rest != "" && rest[0] != '/' {
+			t.Errorf("%q got the route of %q", path, r.Path)
+		}
+	})
 }
