@@ -169,7 +169,7 @@ func (w *working) tell(o translate.Objects, result translate.Result) {
 	for _, l := range result.Config.Listeners {
 		if why := w.refused[l.Port]; why != "" {
 			for _, i := range result.Served {
-				result.Problems = append(result.Problems, translate.Problem{Ingress: i, Reason: "PortInUse", Message: fmt.Sprintf("a program of this server has %s: Ingresses are not served on it: %s", l, why)})
+				result.Problems = append(result.Problems, translate.Problem{Ingress: i, Reason: "PortInUse", Message: fmt.Sprintf("Ingresses are not served on %s of this server: %s", l, why)})
 			}
 		}
 	}

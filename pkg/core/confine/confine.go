@@ -97,13 +97,17 @@ func sameMounts() (bool, error) {
 }
 
 // dropCapabilities drops all capabilities but some. It is needed where the user could not be changed, which otherwise has dropped them already, and
-// where some are kept.
+// where some are kept. What is to be kept and is not there stays away: the others are dropped all the same.
 func dropCapabilities(keep []int) error {
 	header, data := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
-	for _, c := range keep {
-		data[c/32].Permitted |= 1 << (c % 32)
-		data[c/32].Effective |= 1 << (c % 32)
+	now, err := ownCapabilities()
+	if err != nil {
+		return err
 	}
+	for _, c := range keep {
+		data[c/32].Permitted |= now[c/32].Permitted & (1 << (c % 32))
+	}
+	data[0].Effective, data[1].Effective = data[0].Permitted, data[1].Permitted
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data[0])), 0)
 	return asError(errno)
 }

@@ -41,14 +41,26 @@ func TestMain(m *testing.M) {
 func confined(root string) {
 	opened, _ := os.Open("/etc")
 	defer opened.Close()
+	say := func(what string, err error) { fmt.Printf("%s: %v\n", what, err) }
 	c := Confinement{ID: testID, Root: root, Syscalls: NameServer()}
 	if os.Getenv(childKeep) != "" {
 		c.Keep = []int{unix.CAP_NET_BIND_SERVICE}
+		if os.Getenv(childKeep) == "lacking" {
+			lacking := [2]unix.CapUserData{}
+			now, _ := ownCapabilities()
+			for i := range now {
+				lacking[i].Permitted = now[i].Permitted
+			}
+			lacking[0].Permitted &^= 1 << unix.CAP_NET_BIND_SERVICE
+			lacking[0].Effective, lacking[1].Effective = lacking[0].Permitted, lacking[1].Permitted
+			header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+			_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&lacking[0])), 0)
+			say("lack a capability", asError(errno))
+		}
 	}
 	if err := c.Enter(); err != nil {
 		fmt.Println("enter:", err)
 	}
-	say := func(what string, err error) { fmt.Printf("%s: %v\n", what, err) }
 	data, err := os.ReadFile("/zone")
 	say("read its file", errors.Join(err, map[bool]error{true: nil, false: errors.New("other content")}[string(data) == "its own\n"]))
 	for _, name := range []string{"/etc/shadow", "../../../../etc/shadow", root + "/zone", "/proc/self/environ"} {
@@ -150,6 +162,22 @@ func TestKeep(t *testing.T) {
 		if !strings.Contains(got, "\n"+what+": operation not permitted\n") {
 			t.Errorf("%s: allowed, or not tried:\n%s", what, got)
 		}
+	}
+}
+
+// TestKeepLacking: a capability that is to be kept and is not there does not keep the others.
+func TestKeepLacking(t *testing.T) {
+	got := run(t, unix.CLONE_NEWNS, childKeep+"=lacking")
+	if !strings.HasPrefix(got, "lack a capability: <nil>\nread its file") {
+		t.Errorf("got:\n%s", got)
+	}
+	for _, what := range []string{"become root", "mount", "chroot", "trace"} {
+		if !strings.Contains(got, "\n"+what+": operation not permitted\n") {
+			t.Errorf("%s: allowed, or not tried:\n%s", what, got)
+		}
+	}
+	if strings.Contains(got, "listen below 1024: <nil>") {
+		t.Errorf("it listens:\n%s", got)
 	}
 }
 
