@@ -158,6 +158,7 @@ var known = map[schema.GroupKind]meta.RESTScope{
 	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:                          meta.RESTScopeNamespace,
 	{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}:                   meta.RESTScopeNamespace,
 	{Group: "storage.k8s.io", Kind: "StorageClass"}:                             meta.RESTScopeRoot,
+	{Group: "networking.k8s.io", Kind: "IngressClass"}:                          meta.RESTScopeRoot,
 }
 
 // stages are the order in which kinds are applied: namespaces, kinds that others refer to, the rest, and at last webhooks
