@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -170,7 +171,11 @@ func (f *front) prepare(ctx context.Context) error {
 }
 
 func (f *front) endLeftovers() error {
-	killed, err := supervise.EndLeftovers(f.cfg.Dirs.Lock(), f.super.Programs)
+	served, err := f.gatewayProgram()
+	if err != nil {
+		return err
+	}
+	killed, err := supervise.EndLeftovers(f.cfg.Dirs.Lock(), append(slices.Clip(f.super.Programs), served))
 	if len(killed) > 0 {
 		logrus.Warnf("ended processes %v, which an earlier coracle had left", killed)
 	}

@@ -52,7 +52,7 @@ func write(path string, content any, last *[]byte) (changed bool, err error) {
 		return false, nil
 	}
 	// Not with atomicfile, because the file gets the directory's group, and may be read by it.
-	file, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	file, err := os.CreateTemp(filepath.Dir(path), unfinishedPattern)
 	if err != nil {
 		return false, err
 	}
@@ -107,6 +107,9 @@ func (d Dir) Apply(ctx context.Context) (Applied, error) {
 	}
 	return applied, nil
 }
+
+// unfinishedPattern is for the names of files that are being written.
+const unfinishedPattern = ".new-*"
 
 // maxAnswer is the length in bytes at which an answer is cut.
 const maxAnswer = 4 << 20

@@ -3,6 +3,7 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -104,6 +105,13 @@ func (d Dir) Prepare(controlPlane int) error {
 		return err
 	}
 	if err := os.Chmod(string(d), 0o711); err != nil {
+		return err
+	}
+	unfinished, err := filepath.Glob(filepath.Join(files, unfinishedPattern)) // by a control plane that was killed
+	for _, file := range unfinished {
+		err = errors.Join(err, os.Remove(file))
+	}
+	if err != nil {
 		return err
 	}
 	if err := os.Chown(files, controlPlane, UserID); err != nil {

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"slices"
@@ -16,14 +15,11 @@ import (
 
 // CertificateOf reads a Secret of type kubernetes.io/tls.
 func CertificateOf(s *corev1.Secret) Certificate {
-	c := Certificate{Chain: string(s.Data[corev1.TLSCertKey]), Key: string(s.Data[corev1.TLSPrivateKeyKey])}
-	pair, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey])
+	chain, key, leaf, err := gateway.KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		c.Problem = strings.TrimPrefix(err.Error(), "tls: ")
-		return c
+		return Certificate{Problem: err.Error()}
 	}
-	c.Serves = func(host string) error { return serves(pair.Leaf, host) }
-	return c
+	return Certificate{Chain: chain, Key: key, Serves: func(host string) error { return serves(leaf, host) }}
 }
 
 // serves returns why clients will not accept a certificate for a host.
@@ -76,8 +72,8 @@ func hostsOf(i *networkingv1.Ingress, entry networkingv1.IngressTLS) (hosts []st
 // secure uses a certificate for hosts.
 func (t *translation) secure(i *networkingv1.Ingress, key types.NamespacedName, c Certificate, hosts []string) {
 	for _, host := range hosts {
-		if !t.claim(i, host) {
-			t.problem(i, "HostTaken", "%s belongs to namespace %s: the certificate of Secret %s is not used for it", named(host), t.owners[host].Namespace, key)
+		if owner := t.claim(i, host); owner != i.Namespace {
+			t.problem(i, "HostTaken", "%s belongs to namespace %s: the certificate of Secret %s is not used for it", named(host), owner, key)
 			continue
 		}
 		if other := t.secured[host]; other != nil {

@@ -179,22 +179,27 @@ func heldBy(o Objects, port int32) *corev1.Service {
 	return nil
 }
 
-// claim reports whether a host is one of the Ingress' namespace.
-func (t *translation) claim(i *networkingv1.Ingress, host string) bool {
-	owner := t.owners[host]
-	if owner == nil {
-		t.owners[host], owner = i, i
+// claim returns the namespace that a host belongs to. It gives the Ingress a host that nobody has, except below an older wildcard of another
+// namespace, whose certificate it would be served with.
+func (t *translation) claim(i *networkingv1.Ingress, host string) (namespace string) {
+	if owner := t.owners[host]; owner != nil {
+		return owner.Namespace
 	}
-	return owner.Namespace == i.Namespace
+	_, parent, _ := strings.Cut(host, ".")
+	if above := t.owners["*."+parent]; above != nil && above.Namespace != i.Namespace {
+		return above.Namespace
+	}
+	t.owners[host] = i
+	return i.Namespace
 }
 
 func (t *translation) rules(i *networkingv1.Ingress) {
 	refused := map[string]bool{}
 	for _, rule := range i.Spec.Rules {
 		host := strings.ToLower(rule.Host)
-		if !t.claim(i, host) {
+		if owner := t.claim(i, host); owner != i.Namespace {
 			if !refused[host] {
-				t.problem(i, "HostTaken", "%s belongs to namespace %s, which has an older Ingress for it: this Ingress does not serve it", named(host), t.owners[host].Namespace)
+				t.problem(i, "HostTaken", "%s belongs to namespace %s, which has an older Ingress for it: this Ingress does not serve it", named(host), owner)
 			}
 			refused[host] = true
 			continue
@@ -219,11 +224,11 @@ func (t *translation) rules(i *networkingv1.Ingress) {
 		hosts[""] = true
 	}
 	for _, host := range slices.Sorted(maps.Keys(hosts)) {
-		switch {
-		case t.claim(i, host):
+		switch owner := t.claim(i, host); {
+		case owner == i.Namespace:
 			t.route(i, gateway.Route{Host: host, Path: "/"}, *i.Spec.DefaultBackend, len(i.Spec.Rules) == 0)
 		case !refused[host]:
-			t.problem(i, "HostTaken", "%s belongs to namespace %s, which has an older Ingress for it: this Ingress does not serve it", named(host), t.owners[host].Namespace)
+			t.problem(i, "HostTaken", "%s belongs to namespace %s, which has an older Ingress for it: this Ingress does not serve it", named(host), owner)
 		}
 	}
 }

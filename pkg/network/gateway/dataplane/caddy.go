@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
@@ -70,11 +71,18 @@ func server(l gateway.Listener, certificates []gateway.Certificate, fallback gat
 }
 
 // policies say which certificate serves which hosts. The names in a certificate do not: anybody can make one with the name of another's host.
+// Caddy uses the first policy that matches, so those for wildcards come last.
 func policies(certificates []gateway.Certificate, fallback gateway.Certificate) (out []object) {
-	for _, c := range certificates {
-		out = append(out, object{
-			"match": object{"sni": c.Hosts}, "certificate_selection": object{"any_tag": []string{tagOf(c), tagOf(fallback)}}, "fallback_sni": fallbackName,
-		})
+	for _, wild := range []bool{false, true} {
+		for _, c := range certificates {
+			hosts := slices.DeleteFunc(slices.Clone(c.Hosts), func(host string) bool { return strings.HasPrefix(host, "*.") != wild })
+			if len(hosts) == 0 {
+				continue
+			}
+			out = append(out, object{
+				"match": object{"sni": hosts}, "certificate_selection": object{"any_tag": []string{tagOf(c), tagOf(fallback)}}, "fallback_sni": fallbackName,
+			})
+		}
 	}
 	return append(out, object{"certificate_selection": object{"any_tag": []string{tagOf(fallback)}}, "fallback_sni": fallbackName})
 }

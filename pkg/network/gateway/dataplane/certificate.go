@@ -5,7 +5,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
@@ -56,24 +55,14 @@ func selfSigned(source, name string) (gateway.Certificate, error) {
 func usable(all []gateway.Certificate) (fine []gateway.Certificate, refused map[string]string) {
 	refused = map[string]string{}
 	for _, c := range all {
-		if _, err := tls.X509KeyPair([]byte(c.Chain), []byte(c.Key)); err != nil {
+		var err error
+		if c.Chain, c.Key, _, err = gateway.KeyPair([]byte(c.Chain), []byte(c.Key)); err != nil {
 			refused[c.Source] = err.Error()
 			continue
 		}
-		c.Chain, c.Key = bare(c.Chain), bare(c.Key)
 		fine = append(fine, c)
 	}
 	return fine, refused
-}
-
-// bare returns the blocks of a PEM file without what users may have written around and in them, in which Caddy would expand placeholders.
-func bare(text string) string {
-	var out []byte
-	for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
-		block.Headers = nil
-		out = append(out, pem.EncodeToMemory(block)...)
-	}
-	return string(out)
 }
 
 // tagOf returns the tag by which Caddy's configuration refers to a certificate.

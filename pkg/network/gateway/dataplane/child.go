@@ -86,8 +86,12 @@ func runChild(args []string) error {
 	notify.Ready()
 	for lifecycle.Sleep(ctx, aliveEvery) == nil {
 		if s.mu.TryLock() { // otherwise it applies something, or hangs
+			waiting := len(s.applied.Refused) > 0
 			s.mu.Unlock()
 			notify.Alive()
+			if waiting { // for a port that another program has
+				_, _ = s.apply()
+			}
 		}
 	}
 	return s.stop()

@@ -101,8 +101,12 @@ func (s *serving) load(config gateway.Config) error {
 		return err
 	}
 	if !bytes.Equal(next, s.caddy) {
-		if err := caddy.Load(next, true); err != nil {
+		if err := caddy.Load(next, true); err != nil && (s.caddy != nil || len(certificates) == 0) {
 			return fmt.Errorf("loading the configuration: %w", err)
+		} else if err != nil { // at the start nothing that users have written may keep the gateway from serving
+			logrus.WithError(err).Error("the gateway serves without the certificates of Ingresses, because one of them cannot be loaded")
+			config.Certificates = nil
+			return s.load(config)
 		}
 		s.caddy = next
 	}

@@ -178,15 +178,15 @@ func testUpgraded(t *testing.T, s *served, config gateway.Config, port uint16) {
 // testCertificates: a host gets the certificate of who has the host, whatever names others put into theirs.
 func testCertificates(t *testing.T, s *served, config gateway.Config, endpoints gateway.Endpoints, port uint16) {
 	own, stolen := certificate(t, "Secret a/own", "a.test"), certificate(t, "Secret b/stolen", "a.test")
-	wild := certificate(t, "Secret w/wild", "*.w.test")
-	own.Hosts, stolen.Hosts, wild.Hosts = []string{"a.test"}, []string{"b.test"}, []string{"*.w.test"}
+	wild, below := certificate(t, "Secret w/wild", "*.w.test"), certificate(t, "Secret z/below", "below.w.test")
+	own.Hosts, stolen.Hosts, wild.Hosts, below.Hosts = []string{"a.test"}, []string{"b.test"}, []string{"*.w.test"}, []string{"below.w.test"}
 	garbage := gateway.Certificate{Source: "Secret g/garbage", Hosts: []string{"a.test"}, Chain: "{file.config.json}", Key: own.Key}
 	own.Chain = "{env.PATH}\n" + own.Chain
-	config.Certificates = []gateway.Certificate{stolen, garbage, own, wild}
+	config.Certificates = []gateway.Certificate{stolen, garbage, own, wild, below}
 	if applied := s.apply(t, config, endpoints); len(applied.Certificates) != 1 || applied.Certificates["Secret g/garbage"] == "" {
 		t.Errorf("%v", applied.Certificates)
 	}
-	for name, want := range map[string]string{"a.test": "Secret a/own", "x.w.test": "Secret w/wild", "x.y.w.test": "fallback", "b.test": "fallback", "c.test": "fallback", "": "fallback"} {
+	for name, want := range map[string]string{"a.test": "Secret a/own", "x.w.test": "Secret w/wild", "below.w.test": "Secret z/below", "x.y.w.test": "fallback", "b.test": "fallback", "c.test": "fallback", "": "fallback"} {
 		conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{ServerName: name, InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)

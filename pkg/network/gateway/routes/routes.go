@@ -19,6 +19,7 @@ type Table struct {
 // paths are the routes of one host.
 type paths struct {
 	exact, prefix map[string]gateway.Route
+	longest       *int // length of a prefix
 }
 
 // pool are the addresses of a backend, which take turns.
@@ -33,13 +34,15 @@ func New(routes []gateway.Route, endpoints gateway.Endpoints, before *Table) *Ta
 	for _, r := range routes {
 		host := t.hosts[r.Host]
 		if host.exact == nil {
-			host = paths{exact: map[string]gateway.Route{}, prefix: map[string]gateway.Route{}}
+			host = paths{exact: map[string]gateway.Route{}, prefix: map[string]gateway.Route{}, longest: new(int)}
 			t.hosts[r.Host] = host
 		}
 		if r.Exact {
 			host.exact[r.Path] = r
 		} else {
-			host.prefix[strings.TrimRight(r.Path, "/")] = r
+			prefix := strings.TrimRight(r.Path, "/")
+			host.prefix[prefix] = r
+			*host.longest = max(*host.longest, len(prefix))
 		}
 	}
 	for key, addresses := range endpoints {
@@ -52,7 +55,8 @@ func New(routes []gateway.Route, endpoints gateway.Endpoints, before *Table) *Ta
 	return t
 }
 
-// Find returns the route that serves a path of a host.
+// Find returns the route that serves a path of a host. A host that has routes has no others: those of a wildcard or of all hosts may be another
+// namespace's.
 func (t *Table) Find(host, path string) (gateway.Route, bool) {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	wildcard := ""
@@ -61,9 +65,7 @@ func (t *Table) Find(host, path string) (gateway.Route, bool) {
 	}
 	for _, name := range []string{host, wildcard, ""} {
 		if of, ok := t.hosts[name]; ok {
-			if r, ok := of.find(path); ok {
-				return r, true
-			}
+			return of.find(path)
 		}
 	}
 	return gateway.Route{}, false
@@ -73,7 +75,15 @@ func (p paths) find(path string) (gateway.Route, bool) {
 	if r, ok := p.exact[path]; ok {
 		return r, true
 	}
-	for prefix := strings.TrimRight(path, "/"); ; {
+	prefix := strings.TrimRight(path, "/")
+	if len(prefix) > *p.longest { // whatever the length of a request's path, the loop is short
+		prefix = prefix[:*p.longest+1]
+		prefix = prefix[:max(0, strings.LastIndexByte(prefix, '/'))]
+		if path[0] != '/' {
+			return gateway.Route{}, false
+		}
+	}
+	for {
 		if r, ok := p.prefix[prefix]; ok {
 			return r, true
 		}

@@ -27,7 +27,7 @@ func TestFind(t *testing.T) {
 		{"a.test", "/foo/bar/baz"}:  "a.test /foo/bar/",
 		{"a.test", "/foo/barbaz"}:   "a.test /foo",
 		{"b.test", "/only"}:         "b.test /only",
-		{"b.test", "/only/"}:        "*.test /",
+		{"b.test", "/only/"}:        "",
 		{"c.test", "/x"}:            "*.test /",
 		{"c.b.test", "/deep/x"}:     "*.b.test /deep",
 		{"c.b.test", "/x"}:          "",
@@ -35,6 +35,10 @@ func TestFind(t *testing.T) {
 		{"elsewhere", "/default/x"}: "  /default"[1:],
 		{"10.0.0.1", "/default"}:    "  /default"[1:],
 		{"", "*"}:                   "",
+
+		{"a.test", strings.Repeat("/foo", 1<<14)}:           "a.test /foo",
+		{"a.test", "/foo/bar" + strings.Repeat("/", 1<<14)}: "a.test /foo/bar/",
+		{"a.test", "x/foo/bar/foo"}:                         "",
 	} {
 		if got, _ := table.Find(request[0], request[1]); got.Backend != want {
 			t.Errorf("%q: %q, want %q", request, got.Backend, want)
