@@ -152,3 +152,19 @@ func (b *backoff) next(wasReady time.Duration) (delay time.Duration) {
 	b.last = min(max(2*b.last, firstDelay), lastDelay)
 	return delay
 }
+
+// stopRest stops programs at the same time; the last one is stopping already.
+func stopRest(left []*child) {
+	for _, c := range left[:len(left)-1] {
+		close(c.stop)
+	}
+	timeout := time.AfterFunc(3*time.Second, func() {
+		for _, c := range left {
+			close(c.kill)
+		}
+	})
+	defer timeout.Stop()
+	for _, c := range left {
+		<-c.ended
+	}
+}

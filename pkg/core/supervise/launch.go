@@ -139,3 +139,10 @@ func (w *lineWriter) Write(data []byte) (int, error) {
 	}
 	return len(data), nil
 }
+
+func (s *Supervisor) owner() *Children {
+	if s.Owner != nil {
+		return s.Owner
+	}
+	return &s.Children
+}

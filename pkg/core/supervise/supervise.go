@@ -135,13 +135,6 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 }
 
-func (s *Supervisor) owner() *Children {
-	if s.Owner != nil {
-		return s.Owner
-	}
-	return &s.Children
-}
-
 // notified takes a message that the process pid sent to the notify socket. A mere sign of life changes no state.
 func (s *Supervisor) notified(pid int, m message) {
 	if m == (message{alive: true}) {
@@ -209,21 +202,5 @@ func (s *Supervisor) stopAll() {
 			return
 		}
 		timeout.Stop()
-	}
-}
-
-// stopRest stops programs at the same time; the last one is stopping already.
-func stopRest(left []*child) {
-	for _, c := range left[:len(left)-1] {
-		close(c.stop)
-	}
-	timeout := time.AfterFunc(3*time.Second, func() {
-		for _, c := range left {
-			close(c.kill)
-		}
-	})
-	defer timeout.Stop()
-	for _, c := range left {
-		<-c.ended
 	}
 }
