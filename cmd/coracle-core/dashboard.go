@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
@@ -42,7 +43,7 @@ terminal, routes, add-ons, backups. Everything on it is a call of the API that k
 kubeconfig that kubectl would use; Secrets are not shown. Run as root on a server, it also shows coracle status and doctor.
 
 It serves on the loopback interface, to whoever has the address that it prints. From another machine, forward its port:
-ssh -L 8443:127.0.0.1:8443 SERVER coracle dashboard --port 8443
+ssh -t -L 8443:127.0.0.1:8443 SERVER coracle dashboard --port 8443
 
 With --listen it serves TLS to other machines, with a token in the address, and shows only, unless --read-only=false.
 docs/dashboard.md says more.`,
@@ -77,12 +78,12 @@ coracle dashboard --listen 192.0.2.10:8443 --token-file /etc/coracle/dashboard.t
 		if !c.Flags().Changed("read-only") {
 			o.readOnly = o.listen != ""
 		}
-		return o.run(c.Context(), c.OutOrStdout(), here())
+		return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), here())
 	}
 	return interruptible(c)
 }
 
-func (o *dashboardOptions) run(ctx context.Context, out io.Writer, here installation) error {
+func (o *dashboardOptions) run(ctx context.Context, out, complaints io.Writer, here installation) error {
 	if o.listen == "" && (o.tokenFile != "" || o.cert != "" || len(o.names) > 0) {
 		return exitcode.Usagef("--token-file, --tls-cert-file and --name are for --listen")
 	}
@@ -90,37 +91,57 @@ func (o *dashboardOptions) run(ctx context.Context, out io.Writer, here installa
 	if err != nil {
 		return err
 	}
-	var l net.Listener
+	var listeners []net.Listener
 	var certificate *tls.Certificate
 	url := ""
 	if o.listen == "" {
-		if l, err = net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", o.port)); err != nil {
-			return fmt.Errorf("opening a port on the loopback interface: %w", err)
+		if listeners, err = dashboard.Loopback(o.port); err != nil {
+			return err
 		}
 		// A cookie is sent to every port of its host, and so to other users of this machine. This host has one port only.
 		host := "coracle-" + strings.ToLower(strings.NewReplacer("_", "0", "-", "1").Replace(dashboard.NewSecret()[:24])) + ".localhost"
 		server.Hosts = []string{host}
-		url = fmt.Sprintf("http://%s:%d/#%s", host, l.Addr().(*net.TCPAddr).Port, server.Secret)
+		url = fmt.Sprintf("http://%s:%d/#%s", host, listeners[0].Addr().(*net.TCPAddr).Port, server.Secret)
 	} else {
-		if l, err = net.Listen("tcp", o.listen); err != nil {
+		l, err := net.Listen("tcp", o.listen)
+		if err != nil {
 			return fmt.Errorf("opening %s: %w", o.listen, err)
 		}
+		listeners = []net.Listener{l}
 		if certificate, err = o.certificate(out, server); err != nil {
 			return err
 		}
-		url = fmt.Sprintf("https://%s/#%s", o.address(l.Addr().(*net.TCPAddr)), server.Secret)
+		url = fmt.Sprintf("https://%s/#%s", o.address(l.Addr().(*net.TCPAddr)), o.shown(server.Secret))
 		server.Reports = nil // strangers do not make root run something
 	}
-	defer l.Close()
-	fmt.Fprintf(out, "The cluster %s is at\n\n    %s\n\nWhoever has this address can %s. Stop with Ctrl+C.\n", server.Facts.Server, url, o.can())
+	fmt.Fprintf(out, "The cluster %s is at\n\n    %s\n\n%sWhoever has this address can %s. Stop with Ctrl+C.\n", server.Facts.Server, url, o.hint(), o.can())
 	if o.open {
-		done, err := openBrowser(url)
-		if err != nil {
-			return err
-		}
-		defer done()
+		var opened sync.WaitGroup
+		defer opened.Wait()
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		opened.Go(func() {
+			if err := openBrowser(ctx, url); err != nil {
+				fmt.Fprintf(complaints, "Open the address yourself: %v\n", err)
+			}
+		})
 	}
-	return server.Serve(ctx, l, certificate)
+	return server.Serve(ctx, listeners, certificate)
+}
+
+// shown is what the printed address has of the token. One that stays belongs in no journal.
+func (o *dashboardOptions) shown(secret string) string {
+	if o.tokenFile != "" {
+		return "TOKEN"
+	}
+	return secret
+}
+
+func (o *dashboardOptions) hint() string {
+	if o.tokenFile == "" {
+		return ""
+	}
+	return "TOKEN is what the file " + o.tokenFile + " has. "
 }
 
 func (o *dashboardOptions) can() string {

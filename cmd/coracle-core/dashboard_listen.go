@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -11,32 +12,36 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/diagnose/dashboard"
 )
 
-// openBrowser opens a URL in the browser of the desktop. Other users can see the arguments of processes, so the browser gets the name
-// of a file that only this user can read, which leads on to the URL. The file is gone after done.
-func openBrowser(url string) (done func(), err error) {
+// openBrowser opens a URL in the browser of the desktop, and ends with ctx. Other users can see the arguments of processes, so the
+// browser gets the name of a file that only this user can read, which leads on to the URL.
+func openBrowser(ctx context.Context, url string) error {
 	dir, err := os.MkdirTemp("", "coracle-dashboard-")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	done = func() { os.RemoveAll(dir) }
+	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "open.html")
 	page := fmt.Sprintf("<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=%s\">\n", html.EscapeString(url))
 	if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
-		done()
-		return nil, err
+		return err
 	}
-	if out, err := exec.Command("xdg-open", path).CombinedOutput(); err != nil {
-		done()
-		return nil, fmt.Errorf("--open needs a desktop with xdg-open: %w: %s", err, out)
+	// What it prints goes nowhere: a browser would keep a pipe open.
+	if err := exec.CommandContext(ctx, "xdg-open", path).Run(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("--open needs a desktop with xdg-open: %w", err)
 	}
-	return done, nil
+	<-ctx.Done() // the browser may read the file later
+	return nil
 }
+
+// tokenPattern is what the page takes for a token in its address.
+var tokenPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{32,}$`)
 
 // tokenOf reads the token of a screen, and makes the file if there is none.
 func tokenOf(path string) (string, error) {
@@ -49,13 +54,24 @@ func tokenOf(path string) (string, error) {
 	if !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("making the token: %w", err)
 	}
-	data, err := os.ReadFile(path)
+	if f, err = os.Open(path); err != nil {
+		return "", fmt.Errorf("reading the token: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("reading the token: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("%s has the mode %04o, and others than its owner can use it: chmod 600 %[1]s", path, info.Mode().Perm())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, 4096))
 	if err != nil {
 		return "", fmt.Errorf("reading the token: %w", err)
 	}
 	token := strings.TrimSpace(string(data))
-	if len(token) < 32 || strings.ContainsAny(token, " \n") {
-		return "", fmt.Errorf("%s is no token: it needs one word of at least 32 characters; remove the file, and coracle makes one", path)
+	if !tokenPattern.MatchString(token) {
+		return "", fmt.Errorf("%s is no token: it needs at least 32 letters, digits, - and _ and nothing else; remove the file, and coracle makes one", path)
 	}
 	return token, nil
 }

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestDashboardToken: the token of a screen is made once, for its owner alone, and a short one is refused.
@@ -20,7 +23,7 @@ func TestDashboardToken(t *testing.T) {
 	if again, err := tokenOf(path); err != nil || again != first {
 		t.Errorf("the second time it is %q: %v", again, err)
 	}
-	for _, bad := range []string{"", "short", strings.Repeat("two words ", 8)} {
+	for _, bad := range []string{"", "short", strings.Repeat("two words ", 8), strings.Repeat("a+b/", 11), strings.Repeat("é", 40)} {
 		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -28,27 +31,53 @@ func TestDashboardToken(t *testing.T) {
 			t.Errorf("%q is a token: %q", bad, got)
 		}
 	}
+	for _, mode := range []os.FileMode{0o640, 0o604, 0o620} {
+		if err := errors.Join(os.WriteFile(path, []byte(first), 0o600), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tokenOf(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+			t.Errorf("a file with the mode %o: %v", mode, err)
+		}
+	}
+	o := dashboardOptions{tokenFile: path}
+	if o.shown(first) == first || !strings.Contains(o.hint(), path) {
+		t.Errorf("the token of a file is printed: %s %s", o.shown(first), o.hint())
+	}
 }
 
-// TestOpenBrowser: the desktop gets the address in a file for this user alone, not as an argument.
+// TestOpenBrowser: the desktop gets the address in a file for this user alone, not as an argument; a browser that stays in the
+// foreground holds nothing up.
 func TestOpenBrowser(t *testing.T) {
 	dir := t.TempDir()
 	seen := filepath.Join(dir, "seen")
-	script := "#!/bin/sh\necho \"$@\" >" + seen + "\nls -l \"$1\" >>" + seen + "\ncat \"$1\" >>" + seen + "\n"
+	script := "#!/bin/sh\n{ echo \"$@\"; ls -l \"$1\"; cat \"$1\"; } >" + seen + ".new\nmv " + seen + ".new " + seen + "\nexec sleep 300\n"
 	if err := os.WriteFile(filepath.Join(dir, "xdg-open"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	done, err := openBrowser("http://coracle-x.localhost:1/#secret")
-	if err != nil {
-		t.Fatal(err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- openBrowser(ctx, "http://coracle-x.localhost:1/#secret") }()
+	var data []byte
+	for range 500 {
+		if data, _ = os.ReadFile(seen); data != nil {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
-	data, err := os.ReadFile(seen)
-	lines := strings.SplitN(string(data), "\n", 3)
-	if err != nil || strings.Contains(lines[0], "secret") || !strings.HasPrefix(lines[1], "-rw-------") || !strings.Contains(lines[2], "url=http://coracle-x.localhost:1/#secret\"") {
-		t.Errorf("the desktop saw %q: %v", data, err)
+	lines := append(strings.SplitN(string(data), "\n", 3), "", "")
+	if strings.Contains(lines[0], "secret") || !strings.HasPrefix(lines[1], "-rw-------") || !strings.Contains(lines[2], "url=http://coracle-x.localhost:1/#secret\"") {
+		t.Errorf("the desktop saw %q", data)
 	}
-	done()
+	stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for the browser")
+	}
 	if _, err := os.Stat(strings.TrimSpace(lines[0])); !os.IsNotExist(err) {
 		t.Errorf("the file stays: %v", err)
 	}

@@ -49,7 +49,7 @@ func (c *certificates) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUnprocessableEntity, "The certificate of the Secret cannot be read: "+err.Error())
 		return
 	}
-	names := x.DNSNames
+	names := append([]string{}, x.DNSNames...) // never null for the page
 	for _, ip := range x.IPAddresses {
 		names = append(names, ip.String())
 	}

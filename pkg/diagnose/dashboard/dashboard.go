@@ -60,8 +60,8 @@ const (
 	mostConnections = 256
 )
 
-// Serve answers until ctx ends. With a certificate it speaks TLS.
-func (s *Server) Serve(ctx context.Context, l net.Listener, certificate *tls.Certificate) error {
+// Serve answers on all listeners until ctx ends. With a certificate it speaks TLS.
+func (s *Server) Serve(ctx context.Context, listeners []net.Listener, certificate *tls.Certificate) error {
 	handler, err := s.Handler(certificate != nil)
 	if err != nil {
 		return err
@@ -72,16 +72,24 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, certificate *tls.Cer
 		Protocols: new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true) // WebSockets, of which the page has many, are simplest in it
-	l = netutil.LimitListener(l, mostConnections)
-	if certificate != nil {
-		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}})
-	}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
+	ended := make(chan error, len(listeners))
+	for _, l := range listeners {
+		l = netutil.LimitListener(l, mostConnections)
+		if certificate != nil {
+			l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}})
+		}
+		go func() { ended <- server.Serve(l) }()
 	}
-	return nil
+	var failed error
+	for range listeners {
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) && failed == nil {
+			failed = err
+		}
+		server.Close() // one without the other would leave the port to others
+	}
+	return failed
 }
 
 // Handler returns what answers the browser.

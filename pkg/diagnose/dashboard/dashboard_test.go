@@ -169,7 +169,7 @@ func TestPaths(t *testing.T) {
 		"/api/v1/namespaces/default/serviceaccounts/default/token": false, "/apis/certificates.k8s.io/v1/certificatesigningrequests/a/approval": false,
 		"/api/v1/namespaces/default/pods/web/%70roxy": false, "/api/v1/namespaces/default/pods/..%2f..": false, "/api/v1/../../metrics": false,
 		"/api//v1/nodes/one/proxy": false, "/api/v1/namespaces//pods/web/proxy": false, "/api/v1/pods/": false, "/metrics": false, "/logs/": false, "/openid/v1/jwks": false,
-		"/api/v1/namespaces/default/status/proxy/pods": false, "/apis/x/v1/namespaces/namespaces/proxy/x": false,
+		"/api/v1/namespaces/default/status/proxy/pods": false, "/api/v1/namespaces/x/finalize": false, "/api/v1/namespaces/x/status": false, "/api/v1/namespaces/x/status/y": false, "/apis/x/v1/namespaces/namespaces/proxy/x": false,
 	} {
 		u, err := url.Parse(path)
 		if err != nil {
@@ -279,7 +279,7 @@ func TestListen(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- s.Serve(ctx, l, certificate) }()
+	go func() { done <- s.Serve(ctx, []net.Listener{l}, certificate) }()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(c tls.ConnectionState) error {
 		if got := Fingerprint(c.PeerCertificates[0].Raw); got != fingerprint {
 			t.Errorf("the certificate's fingerprint is %s, not %s", got, fingerprint)

@@ -55,6 +55,9 @@ func parse(u *url.URL) (c call, ok bool) {
 	}
 	parts = parts[1:] // the version
 	if parts[0] == "namespaces" && len(parts) > 2 {
+		if parts[2] == "status" || parts[2] == "finalize" {
+			return call{}, false // subresources of the namespace, not resources in it
+		}
 		parts = parts[2:]
 	}
 	c.resource = parts[0]

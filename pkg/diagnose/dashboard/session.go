@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -95,8 +96,35 @@ func (s *Server) guard(secure bool, next http.Handler) http.Handler {
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+		if r.ContentLength != 0 { // those that become WebSockets have none
+			r.Body = hurry(w, r.Body)
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// bodyTime is how long the body of a request may take to arrive.
+var bodyTime = 30 * time.Second
+
+// body is the body of a request that has to arrive in time.
+type body struct {
+	io.ReadCloser
+	arrived func()
+}
+
+// hurry returns a body that fails if it does not arrive in time. The answer may take longer, so the deadline ends with the body.
+func hurry(w http.ResponseWriter, b io.ReadCloser) io.ReadCloser {
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Now().Add(bodyTime)) // only tests have connections without
+	return body{b, func() { _ = c.SetReadDeadline(time.Time{}) }}
+}
+
+func (b body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.arrived()
+	}
+	return n, err
 }
 
 // knows reports whether a host of a request is one of the server's. A name that someone else's DNS resolves to this machine is not.
