@@ -6,7 +6,7 @@ import { can, user } from "./can";
 import { Detail } from "./detail/Detail";
 import { kinds } from "./kinds";
 import { facts, filter, go, light, namespace, said, theme, useList, where } from "./state";
-import { Dialog } from "./ui/parts";
+import { Dialog, Fence } from "./ui/parts";
 import { Addons, Backups, Machine } from "./views/cluster";
 import { Events } from "./views/Events";
 import { Nodes, Pods, Workloads } from "./views/lists";
@@ -52,7 +52,7 @@ export function App() {
     if (!first.current && document.activeElement?.closest("nav, main") ) main.current?.focus({ preventScroll: true });
     first.current = false;
   }, [where.value.slice(0, 6).join("/")]);
-  if (id === "wall") return <main class="wall-main"><Overview /></main>;
+  if (id === "wall") return <main class="wall-main"><Fence at="wall"><Overview /></Fence></main>;
   return (
     <div class="app">
       <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); main.current?.focus(); }}>Skip to the content</a>
@@ -80,7 +80,9 @@ export function App() {
         <button type="button" class="theme" aria-label={`Change to ${light.value ? "dark" : "light"} colours`} title="Dark or light (t)" onClick={turn}>{light.value ? "☾" : "☀"}</button>
       </header>
       <main ref={main} id="main" tabIndex={-1} class={`view-${id}`}>
-        {id === "object" ? <Detail /> : id === "create" ? <Create /> : view ? <><h1 class="unseen">{view.title}</h1>{view.show()}</> : <p class="note">There is no such page. <a href="#/overview">To the overview</a></p>}
+        <Fence at={where.value.slice(0, 6).join("/")}>
+          {id === "object" ? <Detail /> : id === "create" ? <Create /> : view ? <><h1 class="unseen">{view.title}</h1>{view.show()}</> : <p class="note">There is no such page. <a href="#/overview">To the overview</a></p>}
+        </Fence>
       </main>
       <div class={`said ${said.value?.bad ? "bad" : ""}`} role="status" aria-live="polite">{said.value?.text}</div>
       {help && <Help close={() => setHelp(false)} />}

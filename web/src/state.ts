@@ -56,9 +56,9 @@ export function say(text: string, bad = false) {
   quiet = window.setTimeout(() => (said.value = null), bad ? 12_000 : 5_000);
 }
 
-/** Objects of a kind, live, in the namespace that the user looks at. */
-export function useList(kind: Kind, everywhere = false): { items: Obj[]; state: State; error: string } {
-  const c = collection(kind, everywhere ? "" : namespace.value);
+/** Objects of a kind, live, in the namespace that the user looks at, or in another one; "" is all. */
+export function useList(kind: Kind, space = namespace.value): { items: Obj[]; state: State; error: string } {
+  const c = collection(kind, space);
   useEffect(() => c.use(), [c]);
   return { items: c.items.value, state: c.state.value, error: c.error.value };
 }

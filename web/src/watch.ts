@@ -42,6 +42,7 @@ export class Collection {
 
   private start() {
     this.abort = new AbortController();
+    collections.set(this.key, this);
     void this.list(this.abort.signal);
   }
 
@@ -50,6 +51,11 @@ export class Collection {
     this.abort = undefined;
     this.watch?.close();
     this.watch = undefined;
+    if (collections.get(this.key) === this) collections.delete(this.key);
+  }
+
+  private get key() {
+    return keyOf(this.kind, this.namespace);
   }
 
   private async list(signal: AbortSignal): Promise<void> {
@@ -69,7 +75,6 @@ export class Collection {
       } while (next);
     } catch (e) {
       if (signal.aborted) return;
-      if (e instanceof Failed && e.code === 410) return this.list(signal); // the list took so long that its version is gone
       return this.failed(e as Error, signal);
     }
     for (const uid of this.byUID.keys()) if (!found.has(uid)) this.byUID.delete(uid);
@@ -98,10 +103,7 @@ export class Collection {
     const query = `?watch=true&allowWatchBookmarks=true&resourceVersion=${this.version}`;
     const ws = socket(path(this.kind, this.namespace) + query);
     this.watch = ws;
-    ws.onopen = () => {
-      this.state.value = "live";
-      this.pause = 500;
-    };
+    ws.onopen = () => (this.state.value = "live");
     ws.onmessage = (message) => this.event(JSON.parse(message.data), ws, signal);
     ws.onclose = () => {
       if (signal.aborted || this.watch !== ws) return;
@@ -118,6 +120,7 @@ export class Collection {
       this.later(signal, () => this.list(signal)); // usually 410: the version is too old
       return;
     }
+    this.pause = 500; // a watch that only opens may be closed at once, again and again
     this.version = e.object.metadata.resourceVersion ?? this.version;
     if (e.type === "BOOKMARK") return;
     if (e.type === "DELETED") this.byUID.delete(e.object.metadata.uid);
@@ -141,10 +144,11 @@ export class Collection {
 
 const inUse: Signal<Collection[]> = signal([]);
 const collections = new Map<string, Collection>();
+const keyOf = (kind: Kind, namespace: string) => `${path(kind)} ${kind.namespaced ? namespace : ""}`;
 
 /** Returns the one collection of a kind in a namespace; "" is all of them. */
 export function collection(kind: Kind, namespace = ""): Collection {
-  const key = `${path(kind)} ${kind.namespaced ? namespace : ""}`;
+  const key = keyOf(kind, namespace);
   let c = collections.get(key);
   if (!c) collections.set(key, (c = new Collection(kind, kind.namespaced ? namespace : "")));
   return c;

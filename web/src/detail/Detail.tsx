@@ -7,7 +7,7 @@ import { counts, nodeHealth, podHealth, workloadHealth } from "../health";
 import { type Kind, kinds, link, list, path } from "../kinds";
 import { go, kindOf, useList, where } from "../state";
 import { collection } from "../watch";
-import { Badge, Note } from "../ui/parts";
+import { Badge, Fence, Note } from "../ui/parts";
 import { Actions } from "./Actions";
 import { lazy } from "./lazy";
 import { Logs } from "./Logs";
@@ -70,11 +70,13 @@ export function Detail() {
         ))}
       </div>
       <div role="tabpanel" id="tab-panel" class={`panel panel-${tab}`} aria-labelledby={`tab-${tab}`}>
+        <Fence at={`${o.metadata.uid} ${tab}`}>
           {tab === "overview" && <Summary kind={kind} object={o} />}
           {tab === "logs" && <Logs key={o.metadata.uid} pod={o} />}
           {tab === "terminal" && <Terminal key={o.metadata.uid} pod={o} />}
           {tab === "events" && <ObjectEvents object={o} />}
           {tab === "yaml" && <Yaml key={o.metadata.uid} kind={kind} object={o} saved={again} />}
+        </Fence>
       </div>
     </article>
   );
@@ -98,7 +100,7 @@ function listOf(kind: Kind): string {
 }
 
 export function ObjectEvents({ object: o }: { object: Obj }) {
-  const events = useList(kinds.events, !o.metadata.namespace);
+  const events = useList(kinds.events, o.metadata.namespace ?? "");
   const mine = events.items
     .filter((e) => e.involvedObject?.uid === o.metadata.uid || (e.involvedObject?.kind === o.kind && e.involvedObject?.name === o.metadata.name && e.involvedObject?.namespace === o.metadata.namespace))
     .sort((a, b) => lastSeen(b).localeCompare(lastSeen(a)));

@@ -3,6 +3,7 @@ import { type Obj, stream } from "../api";
 import { kinds, path } from "../kinds";
 
 const mostLines = 5000;
+const longestLine = 64 << 10;
 
 /** What a container of a pod writes. */
 export function Logs({ pod }: { pod: Obj }) {
@@ -32,6 +33,7 @@ export function Logs({ pod }: { pod: Obj }) {
     const take = (text: string) => {
       const all = (rest + text).split("\n");
       rest = all.pop()!;
+      for (; rest.length > longestLine; rest = rest.slice(longestLine)) all.push(rest.slice(0, longestLine));
       kept = [...kept, ...all].slice(-mostLines);
       timer ||= window.setTimeout(show, 100);
     };

@@ -101,8 +101,9 @@ function containerHealth(s: any): Health {
 
 /** The pods that run on a node, or that a workload or a Service has. */
 function PodsOf({ kind, object: o }: { kind: Kind; object: Obj }) {
-  const pods = useList(kinds.pods, kind === kinds.nodes).items;
-  const sets = useList(kinds.replicasets).items;
+  const space = o.metadata.namespace ?? ""; // not the one that is chosen: links lead elsewhere
+  const pods = useList(kinds.pods, space).items;
+  const sets = useList(kinds.replicasets, space).items;
   const owners = new Set([o.metadata.uid, ...(kind === kinds.deployments ? sets.filter((r) => owner(r)?.uid === o.metadata.uid).map((r) => r.metadata.uid) : [])]);
   const mine = pods.filter((p) => {
     if (kind === kinds.nodes) return p.spec?.nodeName === o.metadata.name;

@@ -1,7 +1,7 @@
 // Small parts that all views are made of.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useErrorBoundary, useRef } from "preact/hooks";
 import { age } from "../format";
 import type { Health } from "../health";
 import { namespace, now } from "../state";
@@ -39,6 +39,16 @@ export function Card({ title, aside, children, class: c = "" }: { title?: Compon
 /** A sentence in place of what is not there. */
 export function Note({ children, bad }: { children: ComponentChildren; bad?: boolean }) {
   return <p class={`note ${bad ? "bad" : ""}`}>{children}</p>;
+}
+
+/** Keeps a failure of what it holds to itself, until another place is looked at. */
+export function Fence({ at, children }: { at: string; children: ComponentChildren }) {
+  const [error, reset] = useErrorBoundary((e) => console.error(e));
+  useEffect(() => {
+    if (error) reset();
+  }, [at]);
+  if (!error) return <>{children}</>;
+  return <p class="note bad" role="alert">This part of the page failed: {String(error.message ?? error)} <button type="button" onClick={reset}>Try again</button></p>;
 }
 
 /** Says why a list is empty, or that it may be out of date. */

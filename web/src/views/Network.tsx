@@ -93,13 +93,13 @@ function Conditions({ o }: { o: Obj }) {
 function CertificateOf({ namespace, name }: { namespace: string; name: string }) {
   const [found, setFound] = useState<Certificate | string>();
   useEffect(() => {
-    get<Certificate>(`/certificates/${namespace}/${name}`).then(setFound, (e) => setFound((e as Error).message));
+    get<Certificate>(`/certificates/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`).then(setFound, (e) => setFound((e as Error).message));
   }, [namespace, name]);
   if (!found) return null;
   if (typeof found === "string") return <span class="faint" title={found}>certificate {name}: not to be seen</span>;
   const days = Math.floor((Date.parse(found.notAfter) - Date.now()) / 86_400_000);
   return (
-    <span title={`${found.names.join(", ")}; issued by ${found.issuer}; until ${when(found.notAfter)}`}>
+    <span title={`${(found.names ?? []).join(", ")}; issued by ${found.issuer}; until ${when(found.notAfter)}`}>
       <Badge health={{ tone: days < 0 ? "bad" : days < 21 ? "busy" : "good", text: days < 0 ? "certificate expired" : `certificate: ${days} days left` }} />
     </span>
   );

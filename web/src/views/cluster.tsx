@@ -11,10 +11,10 @@ import { Age, Badge, Card, ListState, Note } from "../ui/parts";
 const condition = (o: Obj, type: string) => (o.status?.conditions as any[] | undefined)?.find((c) => c.type === type);
 
 export function Addons() {
-  const charts = useList(kinds.charts, true);
-  const apis = useList(kinds.apiservices, true);
-  const storage = useList(kinds.storageclasses, true);
-  const classes = [...useList(kinds.ingressclasses, true).items, ...useList(kinds.gatewayclasses, true).items];
+  const charts = useList(kinds.charts, "");
+  const apis = useList(kinds.apiservices, "");
+  const storage = useList(kinds.storageclasses, "");
+  const classes = [...useList(kinds.ingressclasses, "").items, ...useList(kinds.gatewayclasses, "").items];
   const aggregated = apis.items.filter((a) => !a.metadata.labels?.["kube-aggregator.kubernetes.io/automanaged"]);
   return (
     <>

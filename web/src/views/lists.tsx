@@ -75,7 +75,7 @@ function images(o: Obj): string {
 
 export function Nodes() {
   const { items, state, error } = useList(kinds.nodes);
-  const pods = useList(kinds.pods, true).items;
+  const pods = useList(kinds.pods, "").items;
   const { uses, missing } = useMetrics("nodes");
   const rows = useFilter(items, (n) => `${n.metadata.name} ${roles(n)} ${nodeHealth(n).text}`).toSorted((a, b) => a.metadata.name.localeCompare(b.metadata.name, undefined, { numeric: true }));
   const byNode = useMemo(() => Map.groupBy(pods, (p) => p.spec?.nodeName), [pods]);
