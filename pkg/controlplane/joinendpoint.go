@@ -124,7 +124,7 @@ func (e *joinEndpoint) isServer(ctx context.Context, name string) bool {
 
 // egress makes the endpoint accept the nodes' tunnels and Beats, and the API server use them.
 func (e *joinEndpoint) egress(cfg config.Config) apiserver.Egress {
-	e.server.Addresses = e.voter.Handler(endpoint.NodeOf, e.isServer, endpoint.WriteRefusal)
+	e.server.Addresses = e.voter.Handler(endpoint.NodeOf, e.isServer, endpoint.WriteRefusal, endpoint.Closed)
 	e.server.Tunnel = e.hub.Handler(endpoint.NodeOf, endpoint.WriteRefusal)
 	return apiserver.Egress{
 		Tunnels: e.hub, Node: cfg.Node.Name, AnyPodAddress: cfg.Network.Backend == config.BackendNone, ClusterCIDRs: cfg.Network.ClusterCIDRs,

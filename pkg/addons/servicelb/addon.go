@@ -34,6 +34,7 @@ func Addon() addon.Addon {
 			// As the administrator, because the role of system:coracle is pruned with the manifest.
 			return []addon.Component{
 				{Name: "servicelb-removal", Component: Removal{Kubeconfig: s.Admin}, After: []addon.Event{addon.Leading}},
+				{Name: "lb-owners", Component: Announced{Voter: s.Voter}},
 				{Name: "service-ports", Component: Existing{Kubeconfig: s.Admin, Config: s.Config}, After: []addon.Event{addon.Leading}},
 			}
 		},

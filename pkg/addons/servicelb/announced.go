@@ -2,6 +2,7 @@ package servicelb
 
 import (
 	"context"
+	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -21,12 +22,9 @@ type Announced struct {
 
 // Run works until ctx is done. It is ready at once.
 func (a Announced) Run(ctx context.Context, ready func()) error {
-	client, err := kube.Client(a.Kubeconfig)
-	if err != nil {
-		return err
-	}
 	ready()
 	if a.Pools.none() {
+		a.Voter.SetPool(map[netip.Addr][]string{}) // the voter waits for it, also for the address of the API
 		<-ctx.Done()
 		return nil
 	}
@@ -34,6 +32,10 @@ func (a Announced) Run(ctx context.Context, ready func()) error {
 	case <-a.Voter.Wanted():
 	case <-ctx.Done():
 		return nil
+	}
+	client, err := kube.Client(a.Kubeconfig)
+	if err != nil {
+		return err
 	}
 	ctx = kube.WithComponent(ctx, "lb-owners")
 	f := newFeed(client)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -30,6 +31,12 @@ const metalLBNamespace = "metallb-system"
 
 // retryPools is how often it is looked whether the cluster has IPAddressPools, until it has.
 const retryPools = 5 * time.Second
+
+// It is tried for tryPools, and again after retryUnknown if it is not known.
+const (
+	tryPools     = 5 * time.Second
+	retryUnknown = 500 * time.Millisecond
+)
 
 // pool is a set of addresses, from the configuration or from an IPAddressPool.
 type pool struct {
@@ -97,17 +104,26 @@ func (p *Pools) follow(ctx context.Context, kubeconfig string, changed func()) e
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // it fails only after the informer is stopped
 		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
 	})
-	exist := func() bool {
+	exist := func() (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, tryPools)
+		defer cancel()
 		_, err := client.Resource(kind).Namespace(metalLBNamespace).List(ctx, metav1.ListOptions{Limit: 1})
-		return err == nil
+		return poolsExist(err)
 	}
-	if exist() {
+	there, err := exist()
+	for err != nil { // without the pools that there may be, a plan would take addresses away
+		if lifecycle.Sleep(ctx, retryUnknown) != nil {
+			return nil
+		}
+		there, err = exist()
+	}
+	if there {
 		go informer.RunWithContext(ctx)
 		cache.WaitFor(ctx, "", informer.HasSyncedChecker())
 		return nil
 	}
 	go func() {
-		for !exist() {
+		for there := false; !there; there, _ = exist() {
 			if lifecycle.Sleep(ctx, retryPools) != nil {
 				return
 			}
@@ -115,6 +131,14 @@ func (p *Pools) follow(ctx context.Context, kubeconfig string, changed func()) e
 		informer.RunWithContext(ctx)
 	}()
 	return nil
+}
+
+// poolsExist says by the error of a list whether the cluster has IPAddressPools; an error says that it is not known.
+func poolsExist(err error) (bool, error) {
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // current returns the pools, in the order in which they are used.

@@ -123,7 +123,14 @@ func requested(s *corev1.Service) (out []netip.Addr, problem string) {
 		if err != nil {
 			return nil, fmt.Sprintf("it asks for %q, which is no address", one)
 		}
-		out = append(out, a.Unmap())
+		if a.Zone() != "" {
+			return nil, fmt.Sprintf("it asks for %q, which is an address with a zone", one)
+		}
+		a = a.Unmap()
+		if slices.ContainsFunc(out, func(b netip.Addr) bool { return a != b && family(a) == family(b) }) {
+			return nil, fmt.Sprintf("it asks for more than one %s address", family(a))
+		}
+		out = append(out, a)
 	}
 	return out, ""
 }
@@ -169,7 +176,7 @@ func (l *allocator) fill(s *request) {
 	var problems []string
 	asked, problem := requested(s.Service)
 	if problem != "" {
-		l.out[s.UID].problem = problem
+		l.out[s.UID].problem = capped(problem)
 		return
 	}
 	for _, a := range asked {
@@ -193,7 +200,17 @@ func (l *allocator) fill(s *request) {
 			problems = append(problems, l.exhausted(s, f))
 		}
 	}
-	l.out[s.UID].problem = strings.Join(problems, "; ")
+	l.out[s.UID].problem = capped(strings.Join(problems, "; "))
+}
+
+// mostProblem is the largest size of a problem, which quotes what users write.
+const mostProblem = 1 << 10
+
+func capped(problem string) string {
+	if len(problem) <= mostProblem {
+		return problem
+	}
+	return strings.ToValidUTF8(problem[:mostProblem-3], "") + "..."
 }
 
 // exhausted says why there is no address of a family.

@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -81,6 +83,8 @@ func TestPools(t *testing.T) {
 		"loadBalancerIP":            {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", asking("192.0.2.3"))}, map[string]string{"x": "192.0.2.3"}},
 		"asked for, in no pool":     {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", asking("192.0.2.99"))}, map[string]string{"x": "!it asks for 192.0.2.99, but it is in no pool"}},
 		"asked for, but no address": {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/loadBalancerIPs", "web"))}, map[string]string{"x": `!it asks for "web", which is no address`}},
+		"asked for, two":            {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/loadBalancerIPs", "192.0.2.1,192.0.2.2"))}, map[string]string{"x": "!more than one IPv4 address"}},
+		"asked for, with a zone":    {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", annotated("metallb.io/loadBalancerIPs", "fd00::1%x"))}, map[string]string{"x": "!with a zone"}},
 		"asked for, but taken": {[]pool{auto}, []*corev1.Service{lb("x", 1, "80"), lb("y", 2, "81", asking("192.0.2.1"))},
 			map[string]string{"x": "192.0.2.1", "y": "!it belongs to Service default/x"}},
 		"changed wish":                   {[]pool{auto}, []*corev1.Service{lb("x", 1, "80", has("192.0.2.1"), asking("192.0.2.2"))}, map[string]string{"x": "192.0.2.2"}},
@@ -165,5 +169,27 @@ func TestAnnounced(t *testing.T) {
 		if names := got[netip.MustParseAddr(ip)]; !slices.Equal(names, want) {
 			t.Errorf("%s may be announced by %v, not %v", ip, names, want)
 		}
+	}
+}
+
+// TestCapped: a wish, however long, makes no long condition.
+func TestCapped(t *testing.T) {
+	for _, text := range []string{strings.Repeat("x", 5000), strings.Repeat("ä", 5000)} {
+		if got := capped(text); len(got) > 1024 || !strings.HasSuffix(got, "...") || strings.Contains(got, "\uFFFD") {
+			t.Errorf("%d bytes", len(got))
+		}
+	}
+}
+
+// TestPoolsExist: only a cluster that says so has no IPAddressPools.
+func TestPoolsExist(t *testing.T) {
+	if there, err := poolsExist(apierrors.NewNotFound(schema.GroupResource{}, "")); there || err != nil {
+		t.Error(there, err)
+	}
+	if there, err := poolsExist(apierrors.NewTooManyRequests("", 1)); there || err == nil {
+		t.Error("an overloaded server counts as one without pools")
+	}
+	if there, err := poolsExist(nil); !there || err != nil {
+		t.Error(there, err)
 	}
 }

@@ -28,8 +28,14 @@ const (
 	awake = 3*Interval + 100*time.Millisecond
 )
 
-// maxMessage is the largest size of a message, in bytes.
-const maxMessage = 256 << 10
+// maxMessage is the largest size of a Beat, in bytes: more than a thousand addresses.
+const maxMessage = 64 << 10
+
+// A connection may have burst Beats at once, and then perSecond a second; a node sends a quarter of that.
+const (
+	burst     = 20
+	perSecond = 10
+)
 
 // Beat is what a node sends.
 type Beat struct {

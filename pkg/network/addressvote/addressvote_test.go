@@ -48,11 +48,15 @@ func newWorld(seed uint64, servers, nodes int) *world {
 
 func (w *world) boot(i int) {
 	w.voters[i] = newVoter(nil, func() time.Time { return w.now })
-	w.voters[i].SetPool(map[netip.Addr][]string{w.address: w.able})
+	if w.random.IntN(2) == 0 { // else its pools are known a little later
+		w.setPool(i)
+	}
 	for _, n := range w.nodes {
 		n.conns[i] = nil
 	}
 }
+
+func (w *world) setPool(i int) { w.voters[i].SetPool(map[netip.Addr][]string{w.address: w.able}) }
 
 func (w *world) start(n *simulated) {
 	conns := n.conns
@@ -80,7 +84,7 @@ func (w *world) tick(n *simulated) {
 		switch {
 		case w.cut[[2]int{slices.Index(w.nodes, n), i}]:
 			continue
-		case v == nil:
+		case v == nil || !v.Serves():
 			n.tally.Keep(server, sent)
 			continue
 		case n.conns[i] == nil || w.random.IntN(20) == 0:
@@ -129,6 +133,11 @@ func (w *world) holders() (names []string) {
 func (w *world) step(t *testing.T) {
 	t.Helper()
 	w.now = w.now.Add(50 * time.Millisecond)
+	for i, v := range w.voters {
+		if v != nil && !v.known && w.random.IntN(40) == 0 {
+			w.setPool(i)
+		}
+	}
 	if w.random.IntN(3) == 0 {
 		late := w.late
 		w.late = nil

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 )
 
 // client talks to a handler over HTTP/2, as the node that it says it is.
@@ -49,8 +50,6 @@ func (c client) beat(b Beat) (out Ballot, err error) {
 func TestHandler(t *testing.T) {
 	address, vip := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	v := NewVoter([]netip.Addr{vip})
-	v.started = v.started.Add(-Grace)
-	v.SetPool(map[netip.Addr][]string{address: {"a"}})
 	who := func(r *http.Request) (string, error) {
 		if name := r.Header.Get("Node"); name != "" {
 			return name, nil
@@ -59,7 +58,7 @@ func TestHandler(t *testing.T) {
 	}
 	refuse := func(w http.ResponseWriter, status int, sentence string) { http.Error(w, sentence, status) }
 	isServer := func(_ context.Context, name string) bool { return name == "server" }
-	s := httptest.NewUnstartedServer(v.Handler(who, isServer, refuse))
+	s := httptest.NewUnstartedServer(v.Handler(who, isServer, refuse, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	defer s.Close()
@@ -67,6 +66,21 @@ func TestHandler(t *testing.T) {
 	if got := dial(t, s, "").status; got != http.StatusForbidden {
 		t.Errorf("nobody gets %d", got)
 	}
+	if got := dial(t, s, "a").status; got != http.StatusServiceUnavailable {
+		t.Errorf("before the pools are known a node gets %d", got)
+	}
+	select {
+	case <-v.Wanted():
+	default:
+		t.Error("nobody learns that a node asked")
+	}
+	v.SetPool(map[netip.Addr][]string{address: {"a"}})
+	v.mu.Lock()
+	if time.Since(v.started) > Grace {
+		t.Error("the first pool begins no grace period")
+	}
+	v.started = v.started.Add(-Grace)
+	v.mu.Unlock()
 	everything := Beat{Seq: 1, Holds: []netip.Addr{address, vip}, Majority: true, Healthy: true}
 	for node, want := range map[string][]netip.Addr{"thief": nil, "a": {address}, "server": {vip}} {
 		if got, err := dial(t, s, node).beat(everything); err != nil || !slices.Equal(got.Votes, want) {
@@ -85,5 +99,34 @@ func TestHandler(t *testing.T) {
 	}
 	if _, taken := v.votes[address]; taken {
 		t.Error("the vote for a node that left stays")
+	}
+}
+
+// TestFlood: a connection with too many Beats ends, and foreign addresses are not kept.
+func TestFlood(t *testing.T) {
+	var p pace
+	now := time.Unix(1e9, 0)
+	for range 1000 {
+		if now = now.Add(Interval / 2); !p.allows(now) {
+			t.Fatal("a node with twice the usual Beats is cut off")
+		}
+	}
+	n := 0
+	for p.allows(now) {
+		n++
+	}
+	if n > burst {
+		t.Errorf("%d Beats at once are allowed", n)
+	}
+	v := newVoter(nil, func() time.Time { return now })
+	a := netip.MustParseAddr("192.0.2.1")
+	v.SetPool(map[netip.Addr][]string{a: {"n"}})
+	many := []netip.Addr{a}
+	for b := netip.MustParseAddr("198.51.100.0"); len(many) < 1000; b = b.Next() {
+		many = append(many, b)
+	}
+	v.Connect("n", false, func() {}).Beat(Beat{Seq: 1, Holds: many, Refuses: many})
+	if c := v.nodes["n"]; len(c.holds) != 1 || len(c.refuses) != 1 {
+		t.Errorf("%d and %d addresses are kept", len(c.holds), len(c.refuses))
 	}
 }

@@ -16,18 +16,19 @@ type Voter struct {
 
 	mu     sync.Mutex
 	pool   map[netip.Addr][]string // the nodes that may announce an address
+	known  bool                    // pool was set
 	nodes  map[string]candidate
 	votes  map[netip.Addr]vote
 	ends   map[string]func() // ends the present connection of a node
-	wanted chan struct{}     // closed by the first Beat
+	wanted chan struct{}     // closed by the first node that asks
 	once   sync.Once
 }
 
 // candidate is a node that sends Beats.
 type candidate struct {
-	Beat
-	server bool
-	seen   time.Time
+	server, healthy, majority bool
+	holds, refuses            map[netip.Addr]bool
+	seen                      time.Time
 }
 
 // vote is what the server gave away.
@@ -56,10 +57,22 @@ func newVoter(vips []netip.Addr, now func() time.Time) *Voter {
 // Wanted is closed when the first node asks for votes. Until then nobody needs to know who may announce what.
 func (v *Voter) Wanted() <-chan struct{} { return v.wanted }
 
-// SetPool replaces the addresses of Services, each with the nodes that may announce it.
+// Serves reports whether the server votes already, for a node that asks: not before its pools are known, because a Ballot without votes would take the
+// node's addresses away. Nodes keep their votes until then.
+func (v *Voter) Serves() bool {
+	v.once.Do(func() { close(v.wanted) })
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.known
+}
+
+// SetPool replaces the addresses of Services, each with the nodes that may announce it. The first call begins the grace period.
 func (v *Voter) SetPool(pool map[netip.Addr][]string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if !v.known {
+		v.known, v.started = true, v.now()
+	}
 	v.pool = pool
 }
 
@@ -75,7 +88,6 @@ type Conn struct {
 // Connect begins a connection of a node, which may be a server of the cluster, and ends its former one with the function that it was given: a Beat that is late there must not
 // count any more.
 func (v *Voter) Connect(node string, server bool, end func()) *Conn {
-	v.once.Do(func() { close(v.wanted) })
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if former := v.ends[node]; former != nil {
@@ -84,6 +96,13 @@ func (v *Voter) Connect(node string, server bool, end func()) *Conn {
 	c := &Conn{voter: v, node: node, server: server}
 	v.ends[node] = func() { c.over = true; end() }
 	return c
+}
+
+// setServer notes that the node is a server of the cluster.
+func (c *Conn) setServer() {
+	c.voter.mu.Lock()
+	defer c.voter.mu.Unlock()
+	c.server = true
 }
 
 // Close ends the connection. The node's votes stay until they expire.
@@ -120,7 +139,7 @@ func (v *Voter) beat(node string, server bool, b Beat) Ballot {
 		delete(v.nodes, node)
 		return Ballot{Seq: b.Seq}
 	}
-	v.nodes[node] = candidate{b, server, now}
+	v.nodes[node] = candidate{server: server, healthy: b.Healthy, majority: b.Majority, holds: v.ours(b.Holds), refuses: v.ours(b.Refuses), seen: now}
 	out := Ballot{Seq: b.Seq}
 	for a, able := range v.pool {
 		if v.decide(a, node, able, now) {
@@ -130,6 +149,17 @@ func (v *Voter) beat(node string, server bool, b Beat) Ballot {
 	for _, a := range v.vips {
 		if v.decide(a, node, v.servers(), now) {
 			out.Votes = append(out.Votes, a)
+		}
+	}
+	return out
+}
+
+// ours returns those of a node's addresses that are voted on. What else a node says is not kept, nor looked at again.
+func (v *Voter) ours(said []netip.Addr) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for _, a := range said {
+		if _, pooled := v.pool[a]; pooled || slices.Contains(v.vips, a) {
+			out[a] = true
 		}
 	}
 	return out
@@ -151,7 +181,7 @@ func (v *Voter) forget(now time.Time) {
 // servers are the servers that may have the address of the API.
 func (v *Voter) servers() (names []string) {
 	for name, c := range v.nodes {
-		if c.server && c.Healthy {
+		if c.server && c.healthy {
 			names = append(names, name)
 		}
 	}
@@ -160,11 +190,11 @@ func (v *Voter) servers() (names []string) {
 
 // decide gives a node the vote for an address, or renews it, and reports whether the node has it.
 func (v *Voter) decide(a netip.Addr, node string, able []string, now time.Time) bool {
-	if !slices.Contains(able, node) || slices.Contains(v.nodes[node].Refuses, a) {
+	if !slices.Contains(able, node) || v.nodes[node].refuses[a] {
 		return false
 	}
 	given, taken := v.votes[a]
-	holds := slices.Contains(v.nodes[node].Holds, a)
+	holds := v.nodes[node].holds[a]
 	switch {
 	case taken && given.node != node:
 		return false
@@ -184,10 +214,10 @@ func (v *Voter) preferred(a netip.Addr, able []string, now time.Time) (best stri
 	var most standing
 	for _, name := range able {
 		c, known := v.nodes[name]
-		if !known || now.Sub(c.seen) > awake || !c.Majority || slices.Contains(c.Refuses, a) {
+		if !known || now.Sub(c.seen) > awake || !c.majority || c.refuses[a] {
 			continue
 		}
-		if s := (standing{slices.Contains(c.Holds, a), score(a, name)}); best == "" || most.less(s) {
+		if s := (standing{c.holds[a], score(a, name)}); best == "" || most.less(s) {
 			best, most = name, s
 		}
 	}

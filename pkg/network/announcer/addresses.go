@@ -44,9 +44,10 @@ func (r *running) apply(ctx context.Context) {
 			api = append(api, address)
 		}
 	}
-	guardErr := r.guard.set(ctx, pool, api) // nothing is announced before that
+	guardErr := r.guard.set(ctx, r.log, pool, api) // nothing is announced before that
 	for _, address := range held {
-		if r.has[address] == nil {
+		now = time.Now() // nft and each address take time, in which votes expire
+		if still, _ := r.tally.Held(now); r.has[address] == nil && slices.Contains(still, address) {
 			r.add(address, now, guardErr)
 		}
 	}
@@ -63,6 +64,7 @@ func (r *running) yield(address netip.Addr) {
 
 // add puts an address on an interface and announces it, unless there is an error already.
 func (r *running) add(address netip.Addr, now time.Time, err error) {
+	told := err != nil // by the guard
 	var at place
 	if err == nil {
 		at, err = placeFor(address, r.IPs)
@@ -71,7 +73,9 @@ func (r *running) add(address netip.Addr, now time.Time, err error) {
 		err = at.set()
 	}
 	if err != nil {
-		r.log.WithError(err).Errorf("this node cannot announce %s", address)
+		if !told {
+			r.log.WithError(err).Errorf("this node cannot announce %s", address)
+		}
 		r.refuses[address] = now.Add(retry)
 		r.yield(address)
 		return

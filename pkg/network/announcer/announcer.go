@@ -43,6 +43,7 @@ type Announcer struct {
 func (a Announcer) Run(ctx context.Context, ready func()) error {
 	ready()
 	log := logrus.WithField("component", "announcer")
+	clearTable(log) // of a former configuration
 	for a.await(ctx, true) {
 		r := &running{Announcer: a, log: log, answers: make(chan answer), peers: map[string]*peer{}, has: map[netip.Addr]*placed{}, refuses: map[netip.Addr]time.Time{}}
 		wanted, stop := context.WithCancel(ctx)
@@ -233,6 +234,7 @@ func (r *running) leave() {
 	for address, p := range r.has {
 		r.remove(address, p, "this node stops, or there is nothing to announce any more")
 	}
+	r.clear()
 	r.beat(true)
 	after := time.After(leaveTimeout)
 	for told := 0; told < len(r.peers); {

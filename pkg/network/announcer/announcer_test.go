@@ -59,7 +59,7 @@ func TestGuard(t *testing.T) {
 		"ip6 daddr 2001:db8::1 tcp dport 6443 accept",
 		"ip daddr 192.0.2.1 icmp type echo-request accept",
 		"ip daddr 192.0.2.1 reject with icmpx admin-prohibited",
-		"ip6 daddr 2001:db8::1 icmpv6 type { echo-request, nd-neighbor-solicit, nd-neighbor-advert } accept",
+		"ip6 daddr 2001:db8::1 icmpv6 type { echo-request, nd-neighbor-solicit, nd-neighbor-advert, packet-too-big, destination-unreachable, time-exceeded, parameter-problem } accept",
 		"ip6 daddr 2001:db8::1 reject with icmpx admin-prohibited",
 	}
 	var got []string
