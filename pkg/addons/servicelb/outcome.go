@@ -243,3 +243,13 @@ func listAll(one, several string, names []string) string {
 func condition(s *corev1.Service, kind string) *metav1.Condition {
 	return meta.FindStatusCondition(s.Status.Conditions, kind)
 }
+
+// mostProblem is the largest size of a problem, which quotes what users write.
+const mostProblem = 1 << 10
+
+func capped(problem string) string {
+	if len(problem) <= mostProblem {
+		return problem
+	}
+	return strings.ToValidUTF8(problem[:mostProblem-3], "") + "..."
+}

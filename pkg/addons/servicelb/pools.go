@@ -203,16 +203,6 @@ func (l *allocator) fill(s *request) {
 	l.out[s.UID].problem = capped(strings.Join(problems, "; "))
 }
 
-// mostProblem is the largest size of a problem, which quotes what users write.
-const mostProblem = 1 << 10
-
-func capped(problem string) string {
-	if len(problem) <= mostProblem {
-		return problem
-	}
-	return strings.ToValidUTF8(problem[:mostProblem-3], "") + "..."
-}
-
 // exhausted says why there is no address of a family.
 func (l *allocator) exhausted(s *request, f corev1.IPFamily) string {
 	name := annotation(s.Service, wantedPool)

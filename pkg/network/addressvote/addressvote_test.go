@@ -295,14 +295,3 @@ func TestVIP(t *testing.T) {
 		t.Errorf("the server gets %+v", got)
 	}
 }
-
-// TestFormerConnection: a Beat that comes late on a former connection does not count.
-func TestFormerConnection(t *testing.T) {
-	v := NewVoter(nil)
-	ended := false
-	former := v.Connect("n", false, func() { ended = true })
-	v.Connect("n", false, func() {})
-	if _, ok := former.Beat(Beat{Seq: 1}); ok || !ended {
-		t.Error("the former connection goes on")
-	}
-}

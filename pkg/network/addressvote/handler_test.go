@@ -130,3 +130,14 @@ func TestFlood(t *testing.T) {
 		t.Errorf("%d and %d addresses are kept", len(c.holds), len(c.refuses))
 	}
 }
+
+// TestFormerConnection: a Beat that comes late on a former connection does not count.
+func TestFormerConnection(t *testing.T) {
+	v := NewVoter(nil)
+	ended := false
+	former := v.Connect("n", false, func() { ended = true })
+	v.Connect("n", false, func() {})
+	if _, ok := former.Beat(Beat{Seq: 1}); ok || !ended {
+		t.Error("the former connection goes on")
+	}
+}
