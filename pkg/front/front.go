@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -168,18 +167,6 @@ func (f *front) prepare(ctx context.Context) error {
 		end()
 	}
 	return nil
-}
-
-func (f *front) endLeftovers() error {
-	served, err := f.gatewayProgram()
-	if err != nil {
-		return err
-	}
-	killed, err := supervise.EndLeftovers(f.cfg.Dirs.Lock(), append(slices.Clip(f.super.Programs), served))
-	if len(killed) > 0 {
-		logrus.Warnf("ended processes %v, which an earlier coracle had left", killed)
-	}
-	return err
 }
 
 func (f *front) checkMachine() error {

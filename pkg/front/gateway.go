@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
@@ -130,4 +131,16 @@ func entries(ctx context.Context, dir string) (<-chan struct{}, error) {
 		}
 	}()
 	return changes, nil
+}
+
+func (f *front) endLeftovers() error {
+	served, err := f.gatewayProgram()
+	if err != nil {
+		return err
+	}
+	killed, err := supervise.EndLeftovers(f.cfg.Dirs.Lock(), append(slices.Clip(f.super.Programs), served))
+	if len(killed) > 0 {
+		logrus.Warnf("ended processes %v, which an earlier coracle had left", killed)
+	}
+	return err
 }

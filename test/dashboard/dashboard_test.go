@@ -66,6 +66,7 @@ func TestDashboard(t *testing.T) {
 	admin := open(t, server)
 	read := open(t, server, "--kubeconfig", "/tmp/viewer.yaml")
 	wall := open(t, server, "--listen", "127.0.0.1:8443", "--token-file", "/tmp/wall.token")
+	wall = strings.Replace(wall, "#TOKEN", "#"+strings.TrimSpace(server.Run("cat", "/tmp/wall.token")), 1)
 	script := server.Command("node", filepath.Join(here, "play.mjs"), admin, read, wall, "/tmp/pictures")
 	script.Env = append(script.Env, "HOME=/tmp")
 	script.Stderr = os.Stderr
