@@ -129,21 +129,6 @@ func (o *dashboardOptions) run(ctx context.Context, out, complaints io.Writer, h
 	return server.Serve(ctx, listeners, certificate)
 }
 
-// shown is what the printed address has of the token. One that stays belongs in no journal.
-func (o *dashboardOptions) shown(secret string) string {
-	if o.tokenFile != "" {
-		return "TOKEN"
-	}
-	return secret
-}
-
-func (o *dashboardOptions) hint() string {
-	if o.tokenFile == "" {
-		return ""
-	}
-	return "TOKEN is what the file " + o.tokenFile + " has. "
-}
-
 func (o *dashboardOptions) can() string {
 	if o.readOnly {
 		return "see what your kubeconfig may see, except Secrets"

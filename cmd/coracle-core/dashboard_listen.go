@@ -115,3 +115,18 @@ func (o *dashboardOptions) address(l *net.TCPAddr) string {
 	}
 	return net.JoinHostPort(host, fmt.Sprint(l.Port))
 }
+
+// shown is what the printed address has of the token. One that stays belongs in no journal.
+func (o *dashboardOptions) shown(secret string) string {
+	if o.tokenFile != "" {
+		return "TOKEN"
+	}
+	return secret
+}
+
+func (o *dashboardOptions) hint() string {
+	if o.tokenFile == "" {
+		return ""
+	}
+	return "TOKEN is what the file " + o.tokenFile + " has. "
+}
