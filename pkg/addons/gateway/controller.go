@@ -132,7 +132,7 @@ func (w *working) complain(err error) {
 
 // sync brings the gateway to what the API has.
 func (w *working) sync(ctx context.Context) error {
-	ours := translate.Ours(listOf[*networkingv1.IngressClass](w.feed.classes), listOf[*networkingv1.Ingress](w.feed.ingresses))
+	ours := translate.Ours(kube.ListOf[*networkingv1.IngressClass](w.feed.classes), kube.ListOf[*networkingv1.Ingress](w.feed.ingresses))
 	w.feed.need(ctx, len(ours) > 0)
 	if ctx.Err() != nil {
 		return nil
@@ -181,7 +181,7 @@ func (w *working) tell(o translate.Objects, result translate.Result) {
 		w.outcome.classes, w.outcome.all, w.outcome.Result = slices.Clone(o.Classes), o.Ingresses, result
 		w.outcome.nodes = nil
 		if nodes != nil {
-			w.outcome.nodes = listOf[*corev1.Node](nodes)
+			w.outcome.nodes = kube.ListOf[*corev1.Node](nodes)
 		}
 	})
 }

@@ -6,9 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
@@ -81,7 +79,7 @@ func (f *feed) watch(ctx context.Context, informer cache.SharedIndexInformer, tr
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { f.notify() },
 		UpdateFunc: func(old, obj any) {
-			if !same(old, obj) {
+			if !kube.SameContent(old, obj) {
 				f.notify()
 			}
 		},
@@ -99,29 +97,17 @@ func (f *feed) notify() {
 	}
 }
 
-// same reports whether two versions of an object differ only in their resource version.
-func same(old, obj any) bool {
-	a, okA := old.(runtime.Object)
-	b, okB := obj.(metav1.Object)
-	if !okA || !okB {
-		return false
-	}
-	a = a.DeepCopyObject()
-	a.(metav1.Object).SetResourceVersion(b.GetResourceVersion())
-	return equality.Semantic.DeepEqual(a, obj)
-}
-
 // objects returns what there is.
 func (f *feed) objects() translate.Objects {
 	o := translate.Objects{
-		Classes: listOf[*networkingv1.IngressClass](f.classes), Ingresses: listOf[*networkingv1.Ingress](f.ingresses),
+		Classes: kube.ListOf[*networkingv1.IngressClass](f.classes), Ingresses: kube.ListOf[*networkingv1.Ingress](f.ingresses),
 		Certificates: map[types.NamespacedName]translate.Certificate{},
 	}
 	if f.further == nil {
 		return o
 	}
-	o.Services, o.Slices = listOf[*corev1.Service](f.further.services), listOf[*discoveryv1.EndpointSlice](f.further.slices)
-	for _, s := range listOf[*corev1.Secret](f.further.secrets) {
+	o.Services, o.Slices = kube.ListOf[*corev1.Service](f.further.services), kube.ListOf[*discoveryv1.EndpointSlice](f.further.slices)
+	for _, s := range kube.ListOf[*corev1.Secret](f.further.secrets) {
 		key := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 		if f.certificates[key].version != s.ResourceVersion { // reading one takes long: not again for each change of an endpoint
 			f.certificates[key] = certificate{s.ResourceVersion, translate.CertificateOf(s)}
@@ -134,15 +120,6 @@ func (f *feed) objects() translate.Objects {
 		}
 	}
 	return o
-}
-
-func listOf[T any](store cache.Store) (out []T) {
-	for _, obj := range store.List() {
-		if one, ok := obj.(T); ok {
-			out = append(out, one)
-		}
-	}
-	return out
 }
 
 // The fields that a translation reads.

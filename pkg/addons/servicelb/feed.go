@@ -6,9 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
@@ -95,7 +93,7 @@ func (f *feed) watch(ctx context.Context, informer cache.SharedIndexInformer, tr
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { f.notify() },
 		UpdateFunc: func(old, obj any) {
-			if !same(old, obj) {
+			if !kube.SameContent(old, obj) {
 				f.notify()
 			}
 		},
@@ -111,29 +109,12 @@ func (f *feed) watch(ctx context.Context, informer cache.SharedIndexInformer, tr
 	return &watching{store: informer.GetStore(), synced: informer.HasSyncedChecker(), stop: stop}
 }
 
-// same reports whether two versions of a trimmed object differ only in their resource version.
-func same(old, obj any) bool {
-	a, okA := old.(runtime.Object)
-	b, okB := obj.(metav1.Object)
-	if !okA || !okB {
-		return false
-	}
-	a = a.DeepCopyObject()
-	a.(metav1.Object).SetResourceVersion(b.GetResourceVersion())
-	return equality.Semantic.DeepEqual(a, obj)
-}
-
-// listOf returns the objects of a watch.
-func listOf[T any](w *watching) (out []T) {
+// listOf returns the objects of a watch, none if it is nil.
+func listOf[T any](w *watching) []T {
 	if w == nil {
 		return nil
 	}
-	for _, obj := range w.store.List() {
-		if one, ok := obj.(T); ok {
-			out = append(out, one)
-		}
-	}
-	return out
+	return kube.ListOf[T](w.store)
 }
 
 // endpoints returns the nodes with endpoints of each Service.

@@ -1,7 +1,9 @@
 package kube
 
 import (
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -34,4 +36,26 @@ func DropManagedFields(obj any) (any, error) {
 		o.SetManagedFields(nil)
 	}
 	return obj, nil
+}
+
+// SameContent reports whether two versions of an object differ only in their resource version, as those of a trimmed one often do.
+func SameContent(old, obj any) bool {
+	a, okA := old.(runtime.Object)
+	b, okB := obj.(metav1.Object)
+	if !okA || !okB {
+		return false
+	}
+	a = a.DeepCopyObject()
+	a.(metav1.Object).SetResourceVersion(b.GetResourceVersion())
+	return equality.Semantic.DeepEqual(a, obj)
+}
+
+// ListOf returns the objects of type T in an informer's store.
+func ListOf[T any](store cache.Store) (out []T) {
+	for _, obj := range store.List() {
+		if one, ok := obj.(T); ok {
+			out = append(out, one)
+		}
+	}
+	return out
 }

@@ -195,13 +195,16 @@ func (t *translation) claim(i *networkingv1.Ingress, host string) (namespace str
 
 func (t *translation) rules(i *networkingv1.Ingress) {
 	refused := map[string]bool{}
+	refuse := func(host, owner string) {
+		if !refused[host] {
+			t.problem(i, "HostTaken", "%s belongs to namespace %s, which has an older Ingress for it: this Ingress does not serve it", named(host), owner)
+		}
+		refused[host] = true
+	}
 	for _, rule := range i.Spec.Rules {
 		host := strings.ToLower(rule.Host)
 		if owner := t.claim(i, host); owner != i.Namespace {
-			if !refused[host] {
-				t.problem(i, "HostTaken", "%s belongs to namespace %s, which has an older Ingress for it: this Ingress does not serve it", named(host), owner)
-			}
-			refused[host] = true
+			refuse(host, owner)
 			continue
 		}
 		if rule.HTTP == nil {
@@ -224,11 +227,10 @@ func (t *translation) rules(i *networkingv1.Ingress) {
 		hosts[""] = true
 	}
 	for _, host := range slices.Sorted(maps.Keys(hosts)) {
-		switch owner := t.claim(i, host); {
-		case owner == i.Namespace:
+		if owner := t.claim(i, host); owner == i.Namespace {
 			t.route(i, gateway.Route{Host: host, Path: "/"}, *i.Spec.DefaultBackend, len(i.Spec.Rules) == 0)
-		case !refused[host]:
-			t.problem(i, "HostTaken", "%s belongs to namespace %s, which has an older Ingress for it: this Ingress does not serve it", named(host), owner)
+		} else {
+			refuse(host, owner)
 		}
 	}
 }
@@ -243,10 +245,11 @@ func named(host string) string {
 
 // route adds a route. If another Ingress has it, the older one keeps it; tell says whether people are told.
 func (t *translation) route(i *networkingv1.Ingress, r gateway.Route, to networkingv1.IngressBackend, tell bool) {
-	key := fmt.Sprintf("%s %v %s", r.Host, r.Exact, r.Path)
+	path := r.Path
 	if !r.Exact {
-		key = fmt.Sprintf("%s %v %s", r.Host, r.Exact, strings.TrimRight(r.Path, "/"))
+		path = strings.TrimRight(path, "/")
 	}
+	key := fmt.Sprintf("%s %v %s", r.Host, r.Exact, path)
 	if other := t.taken[key]; other != nil {
 		if tell {
 			t.problem(i, "PathTaken", "path %s of %s is one of Ingress %s already", r.Path, named(r.Host), other.Name)

@@ -12,14 +12,14 @@ import (
 
 // Table is what requests are looked up in. It does not change: a change of routes or endpoints makes another one.
 type Table struct {
-	hosts     map[string]paths
+	hosts     map[string]*paths
 	endpoints map[string]*pool
 }
 
 // paths are the routes of one host.
 type paths struct {
 	exact, prefix map[string]gateway.Route
-	longest       *int // length of a prefix
+	longest       int // length of a prefix
 }
 
 // pool are the addresses of a backend, which take turns.
@@ -30,11 +30,11 @@ type pool struct {
 
 // New returns the table for a configuration. Turns go on where they were in the table before.
 func New(routes []gateway.Route, endpoints gateway.Endpoints, before *Table) *Table {
-	t := &Table{hosts: map[string]paths{}, endpoints: make(map[string]*pool, len(endpoints))}
+	t := &Table{hosts: map[string]*paths{}, endpoints: make(map[string]*pool, len(endpoints))}
 	for _, r := range routes {
 		host := t.hosts[r.Host]
-		if host.exact == nil {
-			host = paths{exact: map[string]gateway.Route{}, prefix: map[string]gateway.Route{}, longest: new(int)}
+		if host == nil {
+			host = &paths{exact: map[string]gateway.Route{}, prefix: map[string]gateway.Route{}}
 			t.hosts[r.Host] = host
 		}
 		if r.Exact {
@@ -42,7 +42,7 @@ func New(routes []gateway.Route, endpoints gateway.Endpoints, before *Table) *Ta
 		} else {
 			prefix := strings.TrimRight(r.Path, "/")
 			host.prefix[prefix] = r
-			*host.longest = max(*host.longest, len(prefix))
+			host.longest = max(host.longest, len(prefix))
 		}
 	}
 	for key, addresses := range endpoints {
@@ -71,13 +71,13 @@ func (t *Table) Find(host, path string) (gateway.Route, bool) {
 	return gateway.Route{}, false
 }
 
-func (p paths) find(path string) (gateway.Route, bool) {
+func (p *paths) find(path string) (gateway.Route, bool) {
 	if r, ok := p.exact[path]; ok {
 		return r, true
 	}
 	prefix := strings.TrimRight(path, "/")
-	if len(prefix) > *p.longest { // whatever the length of a request's path, the loop is short
-		prefix = prefix[:*p.longest+1]
+	if len(prefix) > p.longest { // whatever the length of a request's path, the loop is short
+		prefix = prefix[:p.longest+1]
 		prefix = prefix[:max(0, strings.LastIndexByte(prefix, '/'))]
 		if path[0] != '/' {
 			return gateway.Route{}, false
