@@ -17,60 +17,6 @@ const UserID = 60974
 // Program is the name under which coracle-core must call dataplane.RunChild.
 const Program = "gateway"
 
-// Config is what the gateway of a node serves. It contains the private keys of its certificates.
-type Config struct {
-	Listeners    []Listener    `json:"listeners,omitempty"`
-	Certificates []Certificate `json:"certificates,omitempty"`
-	Routes       []Route       `json:"routes,omitempty"`
-}
-
-// Listener is a port on which the gateway accepts connections.
-type Listener struct {
-	Port uint16 `json:"port"`
-	TLS  bool   `json:"tls,omitempty"`
-}
-
-// String returns the listener as it is named in messages: "port 443 (HTTPS)".
-func (l Listener) String() string {
-	if l.TLS {
-		return fmt.Sprintf("port %d (HTTPS)", l.Port)
-	}
-	return fmt.Sprintf("port %d (HTTP)", l.Port)
-}
-
-// Certificate is a certificate with its chain, and its private key, both in PEM.
-type Certificate struct {
-	Source string   `json:"source"` // "Secret NAMESPACE/NAME"
-	Hosts  []string `json:"hosts"`  // that it is used for, like those of routes, whatever names are in it
-	Chain  string   `json:"chain"`
-	Key    string   `json:"key"`
-}
-
-// Route leads requests to a backend. Of several routes that match a request the one with the most specific host serves it, then an exact
-// path before a prefix, then the longest path.
-type Route struct {
-	// Host is a name, "*.NAME" for all names with one more label, or empty for all hosts.
-	Host string `json:"host,omitempty"`
-	// Path is what a request's path must be, or begin with: /foo is a prefix of /foo and of /foo/bar, not of /foobar.
-	Path string `json:"path"`
-	// Exact says that the path must be equal.
-	Exact bool `json:"exact,omitempty"`
-	// Backend is a key of Endpoints. Empty means that the route has no backend that can serve: such requests are answered with status 503.
-	Backend string `json:"backend,omitempty"`
-	// Protocol is how the backend is spoken to.
-	Protocol Protocol `json:"protocol,omitempty"`
-}
-
-// Protocol is how a backend is spoken to.
-type Protocol string
-
-// The protocols. The backend's certificate is not verified: an Ingress cannot say which authority made it.
-const (
-	HTTP  Protocol = ""      // HTTP/1.1
-	H2C   Protocol = "h2c"   // HTTP/2 without TLS, as for gRPC
-	HTTPS Protocol = "https" // HTTP/1.1 or 2 with TLS
-)
-
 // Endpoints are the addresses, HOST:PORT, that are ready to serve each backend.
 type Endpoints map[string][]string
 

@@ -16,12 +16,12 @@ import (
 )
 
 // backend leads a route to a Service of the Ingress' namespace. It stays without a backend if that is not possible.
-func (t *translation) backend(i *networkingv1.Ingress, r *gateway.Route, to networkingv1.IngressBackend) {
-	if to.Service == nil {
+func (t *translation) backend(i *networkingv1.Ingress, r *gateway.Route, from networkingv1.IngressBackend) {
+	if from.Service == nil {
 		t.problem(i, "BackendNotSupported", "path %s of %s has a resource as its backend: only Services are served", r.Path, named(r.Host))
 		return
 	}
-	key := types.NamespacedName{Namespace: i.Namespace, Name: to.Service.Name}
+	key := types.NamespacedName{Namespace: i.Namespace, Name: from.Service.Name}
 	service := t.services[key]
 	if service == nil {
 		t.problem(i, "BackendNotFound", "there is no Service %s", key)
@@ -32,13 +32,13 @@ func (t *translation) backend(i *networkingv1.Ingress, r *gateway.Route, to netw
 		return
 	}
 	at := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool {
-		if to.Service.Port.Name != "" {
-			return p.Name == to.Service.Port.Name
+		if from.Service.Port.Name != "" {
+			return p.Name == from.Service.Port.Name
 		}
-		return p.Port == to.Service.Port.Number
+		return p.Port == from.Service.Port.Number
 	})
 	if at < 0 {
-		t.problem(i, "BackendNotFound", "Service %s has no port %s", key, portName(to.Service.Port))
+		t.problem(i, "BackendNotFound", "Service %s has no port %s", key, portName(from.Service.Port))
 		return
 	}
 	port := service.Spec.Ports[at]
@@ -46,9 +46,10 @@ func (t *translation) backend(i *networkingv1.Ingress, r *gateway.Route, to netw
 		t.problem(i, "BackendNotSupported", "port %d of Service %s is of protocol %s: HTTP needs TCP", port.Port, key, port.Protocol)
 		return
 	}
-	r.Backend, r.Protocol = gateway.Key(key.Namespace, key.Name, strconv.Itoa(int(port.Port))), protocol(port)
-	if _, ok := t.Endpoints[r.Backend]; !ok {
-		t.Endpoints[r.Backend] = t.endpoints(service, port)
+	to := gateway.Backend{Endpoints: gateway.Key(key.Namespace, key.Name, strconv.Itoa(int(port.Port))), Weight: 1, Protocol: protocol(port)}
+	r.Backends = []gateway.Backend{to}
+	if _, ok := t.Endpoints[to.Endpoints]; !ok {
+		t.Endpoints[to.Endpoints] = t.endpoints(service, port)
 	}
 }
 
@@ -60,16 +61,16 @@ func portName(p networkingv1.ServiceBackendPort) string {
 }
 
 // protocol returns how the endpoints of a port are spoken to.
-func protocol(p corev1.ServicePort) gateway.Protocol {
+func protocol(p corev1.ServicePort) gateway.BackendProtocol {
 	if p.AppProtocol != nil {
 		switch *p.AppProtocol {
 		case "kubernetes.io/h2c":
-			return gateway.H2C
+			return gateway.ToH2C
 		case "https", "HTTPS", "kubernetes.io/wss":
-			return gateway.HTTPS
+			return gateway.ToHTTPS
 		}
 	}
-	return gateway.HTTP
+	return gateway.ToHTTP
 }
 
 // endpoints returns the addresses of a Service's port that are ready. While none is, it returns those that are ending but serve still, as

@@ -86,12 +86,8 @@ func (t *translation) secure(i *networkingv1.Ingress, key types.NamespacedName, 
 		if err := c.Serves(host); err != nil {
 			t.problem(i, "CertificateInvalid", "Secret %s: clients refuse its certificate: %v", key, err)
 		}
-		chosen := t.chosen[key]
-		if chosen == nil {
-			chosen = &gateway.Certificate{Source: fmt.Sprintf("Secret %s", key), Chain: c.Chain, Key: c.Key}
-			t.chosen[key] = chosen
-		}
-		chosen.Hosts = append(chosen.Hosts, host)
-		slices.Sort(chosen.Hosts)
+		source := fmt.Sprintf("Secret %s", key)
+		t.chosen[key] = gateway.Certificate{Source: source, Chain: c.Chain, Key: c.Key}
+		t.sources[host] = []string{source}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -29,6 +30,12 @@ const Class = "coracle"
 const (
 	PortHTTP  = 80
 	PortHTTPS = 443
+)
+
+// The names of the listeners of Ingresses.
+const (
+	listenerHTTP  = "ingress-http"
+	listenerHTTPS = "ingress-https"
 )
 
 // Objects are what a translation reads.
@@ -70,7 +77,7 @@ func Ingresses(o Objects) Result {
 	t := &translation{
 		services: map[types.NamespacedName]*corev1.Service{}, slices: map[types.NamespacedName][]*discoveryv1.EndpointSlice{},
 		certificates: o.Certificates, owners: map[string]*networkingv1.Ingress{}, taken: map[string]*networkingv1.Ingress{},
-		secured: map[string]*networkingv1.Ingress{}, chosen: map[types.NamespacedName]*gateway.Certificate{},
+		secured: map[string]*networkingv1.Ingress{}, chosen: map[types.NamespacedName]gateway.Certificate{}, sources: map[string][]string{},
 	}
 	t.Endpoints = gateway.Endpoints{}
 	for _, s := range o.Services {
@@ -91,19 +98,12 @@ func Ingresses(o Objects) Result {
 		t.tls(i)
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(t.chosen), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
-		t.Config.Certificates = append(t.Config.Certificates, *t.chosen[key])
+		t.Config.Certificates = append(t.Config.Certificates, t.chosen[key])
 	}
 	slices.SortFunc(t.Config.Routes, func(a, b gateway.Route) int {
-		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Path, b.Path), boolean(b.Exact)-boolean(a.Exact))
+		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Path, b.Path), strings.Compare(string(b.Kind), string(a.Kind)))
 	})
 	return t.Result
-}
-
-func boolean(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // Ours returns the Ingresses of classes that the gateway serves.
@@ -142,7 +142,8 @@ type translation struct {
 	owners  map[string]*networkingv1.Ingress // the oldest one of each host
 	taken   map[string]*networkingv1.Ingress // the one of each host and path
 	secured map[string]*networkingv1.Ingress // the one of each host's certificate
-	chosen  map[types.NamespacedName]*gateway.Certificate
+	chosen  map[types.NamespacedName]gateway.Certificate
+	sources map[string][]string // of certificates, by host
 }
 
 func (t *translation) problem(i *networkingv1.Ingress, reason, format string, values ...any) {
@@ -151,7 +152,10 @@ func (t *translation) problem(i *networkingv1.Ingress, reason, format string, va
 
 // listen adds the listeners, except those whose ports a Service of type LoadBalancer has on the node: it keeps them.
 func (t *translation) listen(o Objects) {
-	for _, l := range []gateway.Listener{{Port: PortHTTP}, {Port: PortHTTPS, TLS: true}} {
+	for _, l := range []gateway.Listener{
+		{Name: listenerHTTP, Port: PortHTTP, Protocol: gateway.HTTP, HostsApart: true},
+		{Name: listenerHTTPS, Port: PortHTTPS, Protocol: gateway.HTTPS, HostsApart: true, Certificates: t.sources},
+	} {
 		if holder := heldBy(o, int32(l.Port)); holder != nil {
 			for _, i := range t.Served {
 				t.problem(i, "PortInUse", "Service %s/%s of type LoadBalancer has %s of this server: Ingresses are not served on it. Delete the Service, or give it other ports",
@@ -211,8 +215,11 @@ func (t *translation) rules(i *networkingv1.Ingress) {
 			continue
 		}
 		for _, p := range rule.HTTP.Paths {
-			exact := p.PathType != nil && *p.PathType == networkingv1.PathTypeExact
-			t.route(i, gateway.Route{Host: host, Path: cmp.Or(p.Path, "/"), Exact: exact}, p.Backend, true)
+			match := gateway.Match{Path: cmp.Or(p.Path, "/")}
+			if p.PathType != nil && *p.PathType == networkingv1.PathTypeExact {
+				match.Kind = gateway.Exact
+			}
+			t.route(i, host, match, p.Backend, true)
 		}
 	}
 	if i.Spec.DefaultBackend == nil {
@@ -228,7 +235,7 @@ func (t *translation) rules(i *networkingv1.Ingress) {
 	}
 	for _, host := range slices.Sorted(maps.Keys(hosts)) {
 		if owner := t.claim(i, host); owner == i.Namespace {
-			t.route(i, gateway.Route{Host: host, Path: "/"}, *i.Spec.DefaultBackend, len(i.Spec.Rules) == 0)
+			t.route(i, host, gateway.Match{Path: "/"}, *i.Spec.DefaultBackend, len(i.Spec.Rules) == 0)
 		} else {
 			refuse(host, owner)
 		}
@@ -244,19 +251,20 @@ func named(host string) string {
 }
 
 // route adds a route. If another Ingress has it, the older one keeps it; tell says whether people are told.
-func (t *translation) route(i *networkingv1.Ingress, r gateway.Route, to networkingv1.IngressBackend, tell bool) {
-	path := r.Path
-	if !r.Exact {
+func (t *translation) route(i *networkingv1.Ingress, host string, match gateway.Match, to networkingv1.IngressBackend, tell bool) {
+	path := match.Path
+	if match.Kind == gateway.Prefix {
 		path = strings.TrimRight(path, "/")
 	}
-	key := fmt.Sprintf("%s %v %s", r.Host, r.Exact, path)
+	key := fmt.Sprintf("%s %s %s", host, match.Kind, path)
 	if other := t.taken[key]; other != nil {
 		if tell {
-			t.problem(i, "PathTaken", "path %s of %s is one of Ingress %s already", r.Path, named(r.Host), other.Name)
+			t.problem(i, "PathTaken", "path %s of %s is one of Ingress %s already", match.Path, named(host), other.Name)
 		}
 		return
 	}
 	t.taken[key] = i
+	r := gateway.Route{Listeners: []string{listenerHTTP, listenerHTTPS}, Host: host, Match: match, Unserved: http.StatusServiceUnavailable}
 	t.backend(i, &r, to)
 	t.Config.Routes = append(t.Config.Routes, r)
 }

@@ -1,8 +1,10 @@
 package dataplane
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,10 +34,10 @@ func caddyConfig(listeners []gateway.Listener, certificates []gateway.Certificat
 	}
 	pairs := []object{}
 	for _, c := range append(slices.Clip(certificates), fallback) {
-		pairs = append(pairs, object{"certificate": c.Chain, "key": c.Key, "tags": []string{tagOf(c)}})
+		pairs = append(pairs, object{"certificate": c.Chain, "key": c.Key, "tags": []string{tagOf(c.Source)}})
 	}
 	apps := object{"http": object{"servers": servers, "grace_period": "10s"}}
-	if slices.ContainsFunc(listeners, func(l gateway.Listener) bool { return l.TLS }) {
+	if slices.ContainsFunc(listeners, func(l gateway.Listener) bool { return l.Protocol == gateway.HTTPS }) {
 		apps["tls"] = object{
 			"certificates":          object{"load_pem": pairs},
 			"disable_ocsp_stapling": true, "disable_storage_check": true, "disable_storage_clean": true,
@@ -58,43 +60,66 @@ func server(l gateway.Listener, certificates []gateway.Certificate, fallback gat
 		"max_header_bytes":    64 << 10,
 		"routes": []object{
 			{"handle": []object{{"handler": routerModule}}},
-			{"match": []object{{"vars": object{protocolVar: []gateway.Protocol{gateway.H2C}}}}, "handle": []object{proxy(gateway.H2C)}, "terminal": true},
-			{"match": []object{{"vars": object{protocolVar: []gateway.Protocol{gateway.HTTPS}}}}, "handle": []object{proxy(gateway.HTTPS)}, "terminal": true},
-			{"handle": []object{proxy(gateway.HTTP)}},
+			{"match": []object{{"vars": object{protocolVar: []gateway.BackendProtocol{gateway.ToH2C}}}}, "handle": []object{proxy(gateway.ToH2C)}, "terminal": true},
+			{"match": []object{{"vars": object{protocolVar: []gateway.BackendProtocol{gateway.ToHTTPS}}}}, "handle": []object{proxy(gateway.ToHTTPS)}, "terminal": true},
+			{"handle": []object{proxy(gateway.ToHTTP)}},
 		},
 	}
-	if l.TLS {
+	if l.Protocol == gateway.HTTPS {
 		s["protocols"] = []string{"h1", "h2"}
-		s["tls_connection_policies"] = policies(certificates, fallback)
+		s["tls_connection_policies"] = policies(l, certificates, fallback)
 	}
 	return s
 }
 
-// policies say which certificate serves which hosts. The names in a certificate do not: anybody can make one with the name of another's host.
-// Caddy uses the first policy that matches, so those for wildcards come last.
-func policies(certificates []gateway.Certificate, fallback gateway.Certificate) (out []object) {
-	for _, wild := range []bool{false, true} {
-		for _, c := range certificates {
-			hosts := slices.DeleteFunc(slices.Clone(c.Hosts), func(host string) bool { return strings.HasPrefix(host, "*.") != wild })
-			if len(hosts) == 0 {
-				continue
-			}
-			out = append(out, object{
-				"match": object{"sni": hosts}, "certificate_selection": object{"any_tag": []string{tagOf(c), tagOf(fallback)}}, "fallback_sni": fallbackName,
-			})
-		}
+// policies say which certificates serve which hosts. The names in a certificate do not: anybody can make one with the name of another's host.
+// Caddy uses the first policy that matches, so those for wildcards come after the others.
+func policies(l gateway.Listener, certificates []gateway.Certificate, fallback gateway.Certificate) (out []object) {
+	usable := map[string]bool{}
+	for _, c := range certificates {
+		usable[c.Source] = true
 	}
-	return append(out, object{"certificate_selection": object{"any_tag": []string{tagOf(fallback)}}, "fallback_sni": fallbackName})
+	for _, host := range slices.SortedFunc(maps.Keys(l.Certificates), specific) {
+		policy := object{"certificate_selection": object{"any_tag": tags(l.Certificates[host], usable, fallback)}, "fallback_sni": fallbackName}
+		if name := cmp.Or(host, l.Host); name != "" {
+			policy["match"] = object{"sni": []string{name}}
+		}
+		out = append(out, policy)
+	}
+	return append(out, object{"certificate_selection": object{"any_tag": []string{tagOf(fallback.Source)}}, "fallback_sni": fallbackName})
 }
 
-func proxy(p gateway.Protocol) object {
+// specific orders hosts: names, then wildcards, then all hosts.
+func specific(a, b string) int {
+	rank := func(host string) int {
+		switch {
+		case host == "":
+			return 2
+		case strings.HasPrefix(host, "*."):
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(rank(a)-rank(b), len(b)-len(a), strings.Compare(a, b))
+}
+
+func tags(sources []string, usable map[string]bool, fallback gateway.Certificate) (out []string) {
+	for _, source := range sources {
+		if usable[source] {
+			out = append(out, tagOf(source))
+		}
+	}
+	return append(out, tagOf(fallback.Source))
+}
+
+func proxy(p gateway.BackendProtocol) object {
 	transport := object{"protocol": "http", "keep_alive": object{"idle_timeout": "1m"}}
 	switch p {
-	case gateway.HTTP:
+	case gateway.ToHTTP:
 		transport["versions"] = []string{"1.1"}
-	case gateway.H2C:
+	case gateway.ToH2C:
 		transport["versions"] = []string{"h2c"}
-	case gateway.HTTPS:
+	case gateway.ToHTTPS:
 		transport["versions"] = []string{"1.1", "2"}
 		transport["tls"] = object{"insecure_skip_verify": true}
 	}
@@ -103,7 +128,7 @@ func proxy(p gateway.Protocol) object {
 		"load_balancing":     object{"selection_policy": object{"policy": "first"}, "retries": retries},
 		"stream_close_delay": streamGrace,
 	}
-	if p == gateway.HTTPS { // Caddy sends the backend's address otherwise
+	if p == gateway.ToHTTPS { // Caddy sends the backend's address otherwise
 		handler["headers"] = object{"request": object{"set": object{"Host": []string{"{http.request.host}"}}}}
 	}
 	return handler

@@ -66,7 +66,7 @@ func usable(all []gateway.Certificate) (fine []gateway.Certificate, refused map[
 }
 
 // tagOf returns the tag by which Caddy's configuration refers to a certificate.
-func tagOf(c gateway.Certificate) string {
-	sum := sha256.Sum256([]byte(c.Source))
+func tagOf(source string) string {
+	sum := sha256.Sum256([]byte(source))
 	return hex.EncodeToString(sum[:])
 }

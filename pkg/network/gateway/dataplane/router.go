@@ -41,14 +41,15 @@ func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyht
 		host = strings.Trim(req.Host, "[]")
 	}
 	route, ok := t.Find(host, req.URL.Path)
-	switch {
-	case !ok:
+	if !ok {
 		return answer(w, http.StatusNotFound, "nothing serves this host and path\n")
-	case !t.Serves(route.Backend):
+	}
+	to := route.Backends[0]
+	if !t.Serves(to.Endpoints) {
 		return answer(w, http.StatusServiceUnavailable, "no endpoint is ready\n")
 	}
-	caddyhttp.SetVar(req.Context(), protocolVar, string(route.Protocol))
-	caddyhttp.SetVar(req.Context(), attemptsVar, &attempts{table: t, backend: route.Backend})
+	caddyhttp.SetVar(req.Context(), protocolVar, string(to.Protocol))
+	caddyhttp.SetVar(req.Context(), attemptsVar, &attempts{table: t, backend: to.Endpoints})
 	return next.ServeHTTP(w, req)
 }
 

@@ -24,8 +24,10 @@ func TestServing(t *testing.T) {
 	one, other := backend(t, "one"), backend(t, "other")
 	plain, secure := freePort(t), freePort(t)
 	config := gateway.Config{
-		Listeners: []gateway.Listener{{Port: plain}, {Port: secure, TLS: true}},
-		Routes:    []gateway.Route{{Host: "a.test", Path: "/", Backend: "a"}, {Host: "b.test", Path: "/", Backend: "b"}},
+		Listeners: []gateway.Listener{
+			{Name: "plain", Port: plain, Protocol: gateway.HTTP, HostsApart: true}, {Name: "secure", Port: secure, Protocol: gateway.HTTPS, HostsApart: true},
+		},
+		Routes: []gateway.Route{route("a.test", "/", "a", gateway.ToHTTP), route("b.test", "/", "b", gateway.ToHTTP)},
 	}
 	endpoints := gateway.Endpoints{"a": {one}, "b": {}}
 	s.apply(t, config, endpoints)
@@ -89,7 +91,7 @@ func TestServing(t *testing.T) {
 		}
 		defer taken.Close()
 		port := uint16(taken.Addr().(*net.TCPAddr).Port)
-		config.Listeners = append(config.Listeners, gateway.Listener{Port: port})
+		config.Listeners = append(config.Listeners, gateway.Listener{Name: "taken", Port: port, Protocol: gateway.HTTP})
 		if applied := s.apply(t, config, endpoints); !strings.Contains(applied.Refused[port], "in use") || len(applied.Refused) != 1 {
 			t.Errorf("%v", applied.Refused)
 		}
@@ -121,11 +123,11 @@ func testProtocols(t *testing.T, s *served, config gateway.Config, port uint16) 
 	h2c.Config.Protocols.SetUnencryptedHTTP2(true)
 	h2c.Start()
 	endpoints := gateway.Endpoints{}
-	for name, backend := range map[gateway.Protocol]*httptest.Server{gateway.HTTP: plain, gateway.H2C: h2c, gateway.HTTPS: secure} {
+	for name, backend := range map[gateway.BackendProtocol]*httptest.Server{gateway.ToHTTP: plain, gateway.ToH2C: h2c, gateway.ToHTTPS: secure} {
 		t.Cleanup(backend.Close)
 		key := "protocol " + string(name)
 		endpoints[key] = []string{backend.Listener.Addr().String()}
-		config.Routes = append(config.Routes, gateway.Route{Host: "p.test", Path: "/" + string(name), Backend: key, Protocol: name})
+		config.Routes = append(config.Routes, route("p.test", "/"+string(name), key, name))
 	}
 	s.apply(t, config, endpoints)
 	s.get(t, port, "p.test", "/", 200, "HTTP/1.1 p.test false 127.0.0.1 http")
@@ -146,7 +148,7 @@ func testUpgraded(t *testing.T, s *served, config gateway.Config, port uint16) {
 	}))
 	t.Cleanup(echo.Close)
 	endpoints := gateway.Endpoints{"echo": {echo.Listener.Addr().String()}}
-	config.Routes = []gateway.Route{{Host: "w.test", Path: "/", Backend: "echo"}}
+	config.Routes = []gateway.Route{route("w.test", "/", "echo", gateway.ToHTTP)}
 	s.apply(t, config, endpoints)
 	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
@@ -161,7 +163,6 @@ func testUpgraded(t *testing.T, s *served, config gateway.Config, port uint16) {
 		t.Fatalf("%v, %v", answer, err)
 	}
 	own := certificate(t, "Secret w/w", "w.test")
-	own.Hosts = []string{"w.test"}
 	for i, change := range []func(){
 		func() {}, func() { config.Routes[0].Path = "/other" }, func() { config.Certificates = []gateway.Certificate{own} },
 		func() { config.Certificates = nil },
@@ -179,10 +180,12 @@ func testUpgraded(t *testing.T, s *served, config gateway.Config, port uint16) {
 func testCertificates(t *testing.T, s *served, config gateway.Config, endpoints gateway.Endpoints, port uint16) {
 	own, stolen := certificate(t, "Secret a/own", "a.test"), certificate(t, "Secret b/stolen", "a.test")
 	wild, below := certificate(t, "Secret w/wild", "*.w.test"), certificate(t, "Secret z/below", "below.w.test")
-	own.Hosts, stolen.Hosts, wild.Hosts, below.Hosts = []string{"a.test"}, []string{"b.test"}, []string{"*.w.test"}, []string{"below.w.test"}
-	garbage := gateway.Certificate{Source: "Secret g/garbage", Hosts: []string{"a.test"}, Chain: "{file.config.json}", Key: own.Key}
+	garbage := gateway.Certificate{Source: "Secret g/garbage", Chain: "{file.config.json}", Key: own.Key}
 	own.Chain = "{env.PATH}\n" + own.Chain
 	config.Certificates = []gateway.Certificate{stolen, garbage, own, wild, below}
+	config.Listeners[1].Certificates = map[string][]string{
+		"a.test": {"Secret g/garbage", "Secret a/own"}, "b.test": {"Secret b/stolen"}, "*.w.test": {"Secret w/wild"}, "below.w.test": {"Secret z/below"},
+	}
 	if applied := s.apply(t, config, endpoints); len(applied.Certificates) != 1 || applied.Certificates["Secret g/garbage"] == "" {
 		t.Errorf("%v", applied.Certificates)
 	}
@@ -202,6 +205,14 @@ func testCertificates(t *testing.T, s *served, config gateway.Config, endpoints 
 		if got.NegotiatedProtocol != "h2" {
 			t.Errorf("%s: protocol %q", name, got.NegotiatedProtocol)
 		}
+	}
+}
+
+// route leads to one backend.
+func route(host, path, to string, protocol gateway.BackendProtocol) gateway.Route {
+	return gateway.Route{
+		Listeners: []string{"plain", "secure", "taken"}, Host: host, Match: gateway.Match{Path: path},
+		Backends: []gateway.Backend{{Endpoints: to, Weight: 1, Protocol: protocol}}, Unserved: http.StatusServiceUnavailable,
 	}
 }
 

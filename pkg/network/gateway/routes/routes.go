@@ -37,7 +37,7 @@ func New(routes []gateway.Route, endpoints gateway.Endpoints, before *Table) *Ta
 			host = &paths{exact: map[string]gateway.Route{}, prefix: map[string]gateway.Route{}}
 			t.hosts[r.Host] = host
 		}
-		if r.Exact {
+		if r.Kind == gateway.Exact {
 			host.exact[r.Path] = r
 		} else {
 			prefix := strings.TrimRight(r.Path, "/")

@@ -9,7 +9,11 @@ import (
 
 func TestFind(t *testing.T) {
 	route := func(host, path string, exact bool) gateway.Route {
-		return gateway.Route{Host: host, Path: path, Exact: exact, Backend: host + " " + path}
+		r := gateway.Route{Host: host, Match: gateway.Match{Path: path}, Backends: []gateway.Backend{{Endpoints: host + " " + path}}}
+		if exact {
+			r.Kind = gateway.Exact
+		}
+		return r
 	}
 	table := New([]gateway.Route{
 		route("a.test", "/", false), route("a.test", "/foo", false), route("a.test", "/foo/bar/", false), route("a.test", "/foo", true),
@@ -40,8 +44,12 @@ func TestFind(t *testing.T) {
 		{"a.test", "/foo/bar" + strings.Repeat("/", 1<<14)}: "a.test /foo/bar/",
 		{"a.test", "x/foo/bar/foo"}:                         "",
 	} {
-		if got, _ := table.Find(request[0], request[1]); got.Backend != want {
-			t.Errorf("%q: %q, want %q", request, got.Backend, want)
+		got := ""
+		if r, ok := table.Find(request[0], request[1]); ok {
+			got = r.Backends[0].Endpoints
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", request, got, want)
 		}
 	}
 }
@@ -76,7 +84,8 @@ func FuzzFind(f *testing.F) {
 		f.Add(seed[0], seed[1])
 	}
 	table := New([]gateway.Route{
-		{Host: "a.test", Path: "/foo/"}, {Host: "a.test", Path: "/exact", Exact: true}, {Host: "*.a.test", Path: "/"}, {Path: "/default"},
+		{Host: "a.test", Match: gateway.Match{Path: "/foo/"}}, {Host: "a.test", Match: gateway.Match{Path: "/exact", Kind: gateway.Exact}},
+		{Host: "*.a.test", Match: gateway.Match{Path: "/"}}, {Match: gateway.Match{Path: "/default"}},
 	}, nil, nil)
 	f.Fuzz(func(t *testing.T, host, path string) {
 		r, ok := table.Find(host, path)
@@ -88,7 +97,7 @@ func FuzzFind(f *testing.F) {
 			t.Errorf("%q got the route of %q", host, r.Host)
 		}
 		prefix := strings.TrimRight(r.Path, "/")
-		if rest, has := strings.CutPrefix(path, prefix); !has || r.Exact && path != r.Path || rest != "" && rest[0] != '/' {
+		if rest, has := strings.CutPrefix(path, prefix); !has || r.Kind == gateway.Exact && path != r.Path || rest != "" && rest[0] != '/' {
 			t.Errorf("%q got the route of %q", path, r.Path)
 		}
 	})
