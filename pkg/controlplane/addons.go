@@ -23,6 +23,8 @@ type addonParts struct {
 }
 
 func newAddonParts(cfg config.Config, report *state.Recorder, nodes *tunnel.Hub, voter addon.Voter) (parts addonParts) {
+	pools := len(cfg.Network.Pools) > 0 || cfg.Network.MetalLB
+	addresses := addon.NewGatewayAddresses(pools && !cfg.Disabled("servicelb"))
 	for _, a := range addons.All() {
 		if a.Admission != nil {
 			parts.admission = append(parts.admission, *a.Admission(cfg))
@@ -40,6 +42,7 @@ func newAddonParts(cfg config.Config, report *state.Recorder, nodes *tunnel.Hub,
 			Admin:      cfg.Dirs.ServerConfig("admin.kubeconfig"),
 			Ping:       nodes.Ping,
 			Voter:      voter,
+			Addresses:  addresses,
 			Report:     func(r any) { report.Detail(a.Report.Key, r) },
 		})
 		for i, c := range own {

@@ -83,6 +83,8 @@ type Server struct {
 	Ping func(ctx context.Context, node string) error
 	// Voter votes for the nodes that announce addresses.
 	Voter Voter
+	// Addresses are those of Gateways.
+	Addresses *GatewayAddresses
 	// Report replaces the add-on's report.
 	Report func(any)
 }
