@@ -46,10 +46,10 @@ func (t *translation) backend(i *networkingv1.Ingress, r *gateway.Route, from ne
 		t.problem(i, "BackendNotSupported", "port %d of Service %s is of protocol %s: HTTP needs TCP", port.Port, key, port.Protocol)
 		return
 	}
-	to := gateway.Backend{Endpoints: gateway.Key(key.Namespace, key.Name, strconv.Itoa(int(port.Port))), Weight: 1, Protocol: protocol(port)}
+	to := gateway.Backend{Endpoints: gateway.Key(key.Namespace, key.Name, strconv.Itoa(int(port.Port))), Weight: 1, Protocol: Protocol(port)}
 	r.Backends = []gateway.Backend{to}
 	if _, ok := t.Endpoints[to.Endpoints]; !ok {
-		t.Endpoints[to.Endpoints] = t.endpoints(service, port)
+		t.Endpoints[to.Endpoints] = EndpointsOf(t.slices[key], service, port)
 	}
 }
 
@@ -60,8 +60,8 @@ func portName(p networkingv1.ServiceBackendPort) string {
 	return strconv.Itoa(int(p.Number))
 }
 
-// protocol returns how the endpoints of a port are spoken to.
-func protocol(p corev1.ServicePort) gateway.BackendProtocol {
+// Protocol returns how the endpoints of a port are spoken to.
+func Protocol(p corev1.ServicePort) gateway.BackendProtocol {
 	if p.AppProtocol != nil {
 		switch *p.AppProtocol {
 		case "kubernetes.io/h2c":
@@ -73,11 +73,11 @@ func protocol(p corev1.ServicePort) gateway.BackendProtocol {
 	return gateway.ToHTTP
 }
 
-// endpoints returns the addresses of a Service's port that are ready. While none is, it returns those that are ending but serve still, as
-// kube-proxy does.
-func (t *translation) endpoints(service *corev1.Service, port corev1.ServicePort) []string {
+// EndpointsOf returns the addresses of a Service's port that are ready, by the Service's slices. While none is, it returns those that are ending
+// but serve still, as kube-proxy does.
+func EndpointsOf(all []*discoveryv1.EndpointSlice, service *corev1.Service, port corev1.ServicePort) []string {
 	ready, ending := map[string]bool{}, map[string]bool{}
-	for _, slice := range t.slices[types.NamespacedName{Namespace: service.Namespace, Name: service.Name}] {
+	for _, slice := range all {
 		if slice.AddressType == discoveryv1.AddressTypeFQDN || len(service.Spec.IPFamilies) > 0 && string(slice.AddressType) != string(service.Spec.IPFamilies[0]) {
 			continue // of two families the first is enough: the endpoints are the same pods
 		}

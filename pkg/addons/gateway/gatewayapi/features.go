@@ -1,0 +1,57 @@
+package gatewayapi
+
+import v1 "sigs.k8s.io/gateway-api/apis/v1"
+
+// supportedVersion begins the versions of the definitions that the translation is made for.
+const supportedVersion = "v1.6."
+
+// features are those of the API that are served: the status of our classes declares them, and the API's conformance tests try each. They have to be sorted.
+func features() []v1.FeatureName {
+	return []v1.FeatureName{
+		"BackendTLSPolicy",
+		"BackendTLSPolicySANValidation",
+		"GRPCRoute",
+		"GRPCRouteNamedRouteRule",
+		"Gateway",
+		"GatewayBackendClientCertificate",
+		"GatewayFrontendClientCertificateValidation",
+		"GatewayFrontendClientCertificateValidationInsecureFallback",
+		"GatewayHTTPListenerIsolation",
+		"GatewayHTTPSListenerDetectMisdirectedRequests",
+		"GatewayPort8080",
+		"HTTPRoute",
+		"HTTPRoute303RedirectStatusCode",
+		"HTTPRoute307RedirectStatusCode",
+		"HTTPRoute308RedirectStatusCode",
+		"HTTPRouteBackendProtocolH2C",
+		"HTTPRouteBackendProtocolWebSocket",
+		"HTTPRouteBackendRequestHeaderModification",
+		"HTTPRouteBackendTimeout",
+		"HTTPRouteCORS",
+		"HTTPRouteDestinationPortMatching",
+		"HTTPRouteHostRewrite",
+		"HTTPRouteMethodMatching",
+		"HTTPRouteNamedRouteRule",
+		"HTTPRouteParentRefPort",
+		"HTTPRoutePathRedirect",
+		"HTTPRoutePathRewrite",
+		"HTTPRoutePortRedirect",
+		"HTTPRouteQueryParamMatching",
+		"HTTPRouteRequestMirror",
+		"HTTPRouteRequestMultipleMirrors",
+		"HTTPRouteRequestPercentageMirror",
+		"HTTPRouteRequestTimeout",
+		"HTTPRouteResponseHeaderModification",
+		"HTTPRouteRetry",
+		"HTTPRouteRetryBackendTimeout",
+		"HTTPRouteRetryConnectionError",
+		"HTTPRouteSchemeRedirect",
+		"ListenerSet",
+		"ReferenceGrant",
+		"TCPRoute",
+		"TLSRoute",
+		"TLSRouteModeMixed",
+		"TLSRouteModeTerminate",
+		"UDPRoute",
+	}
+}

@@ -1,0 +1,141 @@
+package gatewayapi
+
+import (
+	"net/http"
+	"net/textproto"
+	"regexp"
+	"time"
+
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+)
+
+// httpRules translates the rules of an HTTPRoute.
+func (t *translation) httpRules(r *route, g *gatewayState, rules []v1.HTTPRouteRule) (c compiled) {
+	for i, rule := range rules {
+		filters, problem := t.filters(r, g, rule.Filters)
+		if problem != nil {
+			r.drop(problem.at(i))
+			continue
+		}
+		out := gateway.Route{Filters: filters, Unserved: http.StatusInternalServerError}
+		if rule.Timeouts != nil {
+			out.Timeout, out.BackendTimeout = duration(rule.Timeouts.Request), duration(rule.Timeouts.BackendRequest)
+		}
+		if rule.Retry != nil {
+			out.Retry = &gateway.Retry{Attempts: or(rule.Retry.Attempts, 1), Backoff: duration(rule.Retry.Backoff)}
+			for _, code := range rule.Retry.Codes {
+				out.Retry.Codes = append(out.Retry.Codes, int(code))
+			}
+		}
+		if out.Redirect == nil {
+			if problem := t.httpBackends(r, g, &out, rule.BackendRefs); problem != nil {
+				r.drop(problem.at(i))
+				continue
+			}
+		}
+		matches := rule.Matches
+		if len(matches) == 0 {
+			matches = []v1.HTTPRouteMatch{{}}
+		}
+		for _, m := range matches {
+			one := out
+			if one.Match, problem = httpMatch(m); problem != nil {
+				r.drop(problem.at(i))
+				continue
+			}
+			c.routes = append(c.routes, one)
+		}
+	}
+	return c
+}
+
+// at says which rule a fault is in.
+func (f *fault) at(rule int) *fault {
+	return &fault{f.reason, "rule " + number(rule) + ": " + f.message}
+}
+
+func (t *translation) httpBackends(r *route, g *gatewayState, out *gateway.Route, refs []v1.HTTPBackendRef) *fault {
+	for _, ref := range refs {
+		b := t.backend(r, g, ref.BackendObjectReference, ref.Weight)
+		filters, problem := t.filters(r, g, ref.Filters)
+		if problem != nil {
+			return problem
+		}
+		if filters.Redirect != nil || filters.Rewrite != nil || filters.CORS != nil || len(filters.Mirrors) > 0 {
+			return faulty(v1.RouteReasonUnsupportedValue, "filters of backends can change headers only")
+		}
+		b.RequestHeaders, b.ResponseHeaders = filters.RequestHeaders, filters.ResponseHeaders
+		out.Backends = append(out.Backends, b)
+	}
+	return nil
+}
+
+func httpMatch(m v1.HTTPRouteMatch) (out gateway.Match, problem *fault) {
+	out.Path = "/"
+	if m.Path != nil {
+		out.Path = or(m.Path.Value, "/")
+		switch kind := or(m.Path.Type, v1.PathMatchPathPrefix); kind {
+		case v1.PathMatchPathPrefix:
+		case v1.PathMatchExact:
+			out.Kind = gateway.Exact
+		case v1.PathMatchRegularExpression:
+			out.Kind = gateway.Expression
+			if problem = expression(out.Path); problem != nil {
+				return out, problem
+			}
+		default:
+			return out, faulty(v1.RouteReasonUnsupportedValue, "paths cannot be compared by %s", kind)
+		}
+	}
+	out.Method = string(or(m.Method, ""))
+	named := map[string]bool{}
+	for _, h := range m.Headers {
+		value, problem := valueOf(string(h.Name), h.Value, or(h.Type, v1.HeaderMatchExact) == v1.HeaderMatchRegularExpression)
+		if problem != nil {
+			return out, problem
+		}
+		if key := textproto.CanonicalMIMEHeaderKey(value.Name); !named[key] { // the API ignores others of the same name
+			named[key] = true
+			out.Headers = append(out.Headers, value)
+		}
+	}
+	named = map[string]bool{}
+	for _, q := range m.QueryParams {
+		value, problem := valueOf(string(q.Name), q.Value, or(q.Type, v1.QueryParamMatchExact) == v1.QueryParamMatchRegularExpression)
+		if problem != nil {
+			return out, problem
+		}
+		if !named[value.Name] {
+			named[value.Name] = true
+			out.Query = append(out.Query, value)
+		}
+	}
+	return out, nil
+}
+
+func valueOf(name, value string, isExpression bool) (gateway.Value, *fault) {
+	if isExpression {
+		if problem := expression(value); problem != nil {
+			return gateway.Value{}, problem
+		}
+	}
+	return gateway.Value{Name: name, Value: value, Expression: isExpression}, nil
+}
+
+func expression(text string) *fault {
+	if _, err := regexp.Compile(text); err != nil {
+		return faulty(v1.RouteReasonUnsupportedValue, "%v", err)
+	}
+	return nil
+}
+
+// duration reads one of the API's, which are a subset of Go's.
+func duration(d *v1.Duration) time.Duration {
+	out, err := time.ParseDuration(string(or(d, "0s")))
+	if err != nil {
+		return 0 // the API server lets none in that cannot be read
+	}
+	return out
+}

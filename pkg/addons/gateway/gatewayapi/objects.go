@@ -1,0 +1,109 @@
+// Package gatewayapi makes the configuration of a node's gateway from objects of the Gateway API, and says what their status is. It is pure: the
+// same objects give the same result.
+//
+// Whoever may create Gateways decides who may attach routes to them (allowedRoutes) and listeners (allowedListeners). References to objects of
+// other namespaces need a ReferenceGrant there.
+package gatewayapi
+
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+)
+
+// Objects are what a translation reads.
+type Objects struct {
+	Classes      []*v1.GatewayClass
+	Gateways     []*v1.Gateway
+	ListenerSets []*v1.ListenerSet
+	HTTPRoutes   []*v1.HTTPRoute
+	GRPCRoutes   []*v1.GRPCRoute
+	TLSRoutes    []*v1.TLSRoute
+	TCPRoutes    []*v1.TCPRoute
+	UDPRoutes    []*v1.UDPRoute
+	Grants       []*v1.ReferenceGrant
+	Policies     []*v1.BackendTLSPolicy
+
+	Services     []*corev1.Service
+	Slices       []*discoveryv1.EndpointSlice
+	Certificates map[types.NamespacedName]translate.Certificate // those of Secrets of type kubernetes.io/tls
+	Authorities  map[types.NamespacedName]string                // the values of ca.crt of ConfigMaps
+	Namespaces   map[string]map[string]string                   // the labels of each namespace
+	// Node are the addresses of the node.
+	Node []netip.Addr
+	// Pools says that Gateways may get addresses of their own: one without any address in its status is not served yet.
+	Pools bool
+	// Version is that of the installed definitions, "v1.6.3".
+	Version string
+	// Ingresses says that Ingresses are served on ports 80 and 443 of the node's addresses.
+	Ingresses bool
+}
+
+// Result is what comes of a translation.
+type Result struct {
+	Config    gateway.Config
+	Endpoints gateway.Endpoints
+	// Ours are the Gateways of our classes.
+	Ours []*v1.Gateway
+	// Problems are what people are told in Events.
+	Problems []Problem
+
+	done *translation
+}
+
+// Problem is something that is not served as it was meant.
+type Problem struct {
+	Kind    string
+	Object  metav1.Object
+	Reason  string
+	Message string
+}
+
+// OurClasses returns the names of the classes that the gateway serves.
+func OurClasses(classes []*v1.GatewayClass) map[v1.ObjectName]*v1.GatewayClass {
+	ours := map[v1.ObjectName]*v1.GatewayClass{}
+	for _, c := range classes {
+		if c.Spec.ControllerName == translate.Controller {
+			ours[v1.ObjectName(c.Name)] = c
+		}
+	}
+	return ours
+}
+
+// OurGateways returns the Gateways of our classes.
+func OurGateways(classes []*v1.GatewayClass, all []*v1.Gateway) (ours []*v1.Gateway) {
+	names := OurClasses(classes)
+	for _, g := range all {
+		if names[g.Spec.GatewayClassName] != nil && g.DeletionTimestamp == nil {
+			ours = append(ours, g)
+		}
+	}
+	return ours
+}
+
+// older orders objects by age. Those of the same second, the unit of the API, are ordered by their names.
+func older[T metav1.Object](a, b T) int {
+	return cmp.Or(a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time),
+		strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
+}
+
+func keyOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// or returns what a pointer points to, or a default.
+func or[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
