@@ -8,6 +8,7 @@ package gateway
 import (
 	_ "embed" // the manifest
 	"fmt"
+	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/state"
@@ -26,36 +27,40 @@ func Addon() addon.Addon {
 			shared := newOutcome()
 			return []addon.Component{
 				{Name: "gateway", Component: Controller{
-					Kubeconfig: s.Kubeconfig, Dir: gateway.Dir(s.Config.Dirs.Gateway()), Node: s.Config.Node.IPs, outcome: shared,
+					Kubeconfig: s.Kubeconfig, Dir: gateway.Dir(s.Config.Dirs.Gateway()), Node: s.Config.Node.IPs, Addresses: s.Addresses, outcome: shared,
 				}},
 				{Name: "gateway-status", After: []addon.Event{addon.Leading}, Component: Status{
-					Kubeconfig: s.Kubeconfig, Self: s.Config.Node.Name, Report: func(r Report) { s.Report(r) }, outcome: shared,
+					Kubeconfig: s.Kubeconfig, Self: s.Config.Node.Name, Report: func(r Report) { s.Report(r) }, Addresses: s.Addresses, outcome: shared,
 				}},
 			}
 		},
 	}
 }
 
-// Report is what coracle reports of Ingresses.
+// Report is what coracle reports of Ingresses and Gateways.
 type Report struct {
-	Served   int       `json:"served"`
+	Served   int       `json:"served"` // Ingresses
+	Gateways int       `json:"gateways,omitempty"`
 	Problems []Problem `json:"problems,omitempty"`
-	Others   int       `json:"others,omitempty"` // Ingresses with problems that are not in Problems
+	Others   int       `json:"others,omitempty"` // objects with problems that are not in Problems
 }
 
-// Problem is why something of an Ingress is not served as it was meant.
+// Problem is why something of an object is not served as it was meant.
 type Problem struct {
-	Ingress string `json:"ingress"` // NAMESPACE/NAME
-	Text    string `json:"text"`
+	Kind string `json:"kind"`
+	Name string `json:"name"` // NAMESPACE/NAME
+	Text string `json:"text"`
 }
 
 func lines(r Report) (out []string) {
-	if r.Served == 0 {
-		return nil
+	if r.Served > 0 {
+		out = append(out, fmt.Sprintf("%d Ingresses are served", r.Served))
 	}
-	out = append(out, fmt.Sprintf("%d are served", r.Served))
+	if r.Gateways > 0 {
+		out = append(out, fmt.Sprintf("%d Gateways are served", r.Gateways))
+	}
 	for _, p := range r.Problems {
-		out = append(out, p.Ingress+": "+p.Text)
+		out = append(out, fmt.Sprintf("%s %s: %s", p.Kind, p.Name, p.Text))
 	}
 	if r.Others > 0 {
 		out = append(out, fmt.Sprintf("%d others have problems", r.Others))
@@ -64,12 +69,15 @@ func lines(r Report) (out []string) {
 }
 
 func judge(r Report) (problems []state.Problem, fine string) {
-	const fix = "coracle kubectl describe ingress"
 	for _, p := range r.Problems {
-		problems = append(problems, state.Problem{Text: fmt.Sprintf("Ingress %s: %s", p.Ingress, p.Text), Fix: fix})
+		namespace, name, _ := strings.Cut(p.Name, "/")
+		problems = append(problems, state.Problem{
+			Text: fmt.Sprintf("%s %s: %s", p.Kind, p.Name, p.Text),
+			Fix:  fmt.Sprintf("coracle kubectl describe %s --namespace %s %s", strings.ToLower(p.Kind), namespace, name),
+		})
 	}
 	if r.Others > 0 {
-		problems = append(problems, state.Problem{Text: fmt.Sprintf("%d other Ingresses have problems", r.Others), Fix: fix})
+		problems = append(problems, state.Problem{Text: fmt.Sprintf("%d other Ingresses, Gateways or routes have problems", r.Others), Fix: "coracle kubectl get events --all-namespaces"})
 	}
-	return problems, fmt.Sprintf("%d Ingresses are served", r.Served)
+	return problems, fmt.Sprintf("%d Ingresses and %d Gateways are served", r.Served, r.Gateways)
 }

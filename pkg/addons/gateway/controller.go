@@ -3,17 +3,23 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/gatewayapi"
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
@@ -27,6 +33,8 @@ type Controller struct {
 	Dir gateway.Dir
 	// Node are the addresses of this node.
 	Node []netip.Addr
+	// Addresses are those of Gateways.
+	Addresses *addon.GatewayAddresses
 
 	outcome *outcome
 }
@@ -39,6 +47,10 @@ type outcome struct {
 	all     []*networkingv1.Ingress
 	nodes   []*corev1.Node
 	translate.Result
+
+	// Of the Gateway API: what the status of its objects should be, and the objects as they are, by the plurals of their kinds.
+	statuses []gatewayapi.Status
+	objects  map[string]cache.Store
 }
 
 func newOutcome() *outcome { return &outcome{told: make(chan struct{})} }
@@ -77,10 +89,15 @@ func (c Controller) Run(ctx context.Context, ready func()) error {
 	ctx, stop := context.WithCancel(kube.WithComponent(ctx, "gateway"))
 	defer stop()
 	f := newFeed(client)
-	if !f.start(ctx) {
+	f.status = func() { c.outcome.tell(func() {}) }
+	api, err := c.apiFeed(f)
+	if err != nil {
+		return err
+	}
+	if !f.start(ctx) || !api.start(ctx) {
 		return nil
 	}
-	w := &working{Controller: c, feed: f, writer: gateway.Writer{Files: c.Dir.Files()}}
+	w := &working{Controller: c, feed: f, api: api, writer: gateway.Writer{Files: c.Dir.Files()}}
 	for pause := firstPause; ; {
 		var again <-chan time.Time
 		switch err := w.sync(ctx); {
@@ -112,6 +129,7 @@ func (c Controller) Run(ctx context.Context, ready func()) error {
 type working struct {
 	Controller
 	feed    *feed
+	api     *apiFeed
 	writer  gateway.Writer
 	pending bool              // something was written that the process has not applied yet
 	failing time.Time         // since when; zero while all is well
@@ -130,42 +148,94 @@ func (w *working) complain(err error) {
 	}
 }
 
+// apiFeed returns what watches the objects of the Gateway API.
+func (c Controller) apiFeed(f *feed) (*apiFeed, error) {
+	config, err := kube.Config(c.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	api := &apiFeed{feed: f}
+	if api.client, err = apiClient(config); err != nil {
+		return nil, err
+	}
+	api.metadata, err = metadata.NewForConfig(metadata.ConfigFor(config))
+	return api, err
+}
+
 // sync brings the gateway to what the API has.
 func (w *working) sync(ctx context.Context) error {
+	unknown := w.api.refresh(ctx)
+	gatewaysNeed := len(gatewayapi.OurGateways(listed[*v1.GatewayClass](gatewayClasses, w.api.first), listed[*v1.Gateway](gateways, w.api.first))) > 0
+	if err := w.api.need(ctx, w.feed.client, gatewaysNeed || w.api.hasStatusOfOurs()); err != nil {
+		unknown = err
+	}
 	ours := translate.Ours(kube.ListOf[*networkingv1.IngressClass](w.feed.classes), kube.ListOf[*networkingv1.Ingress](w.feed.ingresses))
-	w.feed.need(ctx, len(ours) > 0)
+	w.feed.need(ctx, len(ours) > 0 || gatewaysNeed)
 	if ctx.Err() != nil {
 		return nil
 	}
+	if unknown != nil {
+		return unknown // what is served stays
+	}
 	objects := w.feed.objects()
 	objects.Node = w.Node
-	result := translate.Ingresses(objects)
-	if len(result.Served) == 0 {
+	o := &outputs{ingresses: translate.Ingresses(objects), read: objects}
+	own := w.api.objects()
+	own.Services, own.Slices, own.Certificates, own.Node = objects.Services, objects.Slices, objects.Certificates, objects.Node
+	own.Pools, own.Ingresses = w.Addresses.Pools(), len(o.ingresses.Served) > 0
+	o.api = gatewayapi.Translate(own)
+	w.Addresses.SetGateways(o.api.Addressed())
+	config, endpoints := o.merged()
+	if len(o.ingresses.Served) == 0 && len(config.Listeners) == 0 {
 		w.pending, w.refused = false, nil
-		w.tell(objects, result)
+		w.tell(o, "")
 		return w.writer.Remove()
 	}
-	changed, err := w.writer.Write(result.Config, result.Endpoints)
+	changed, err := w.writer.Write(config, endpoints)
 	w.pending = w.pending || changed
 	if err != nil {
+		w.tell(o, "the gateway cannot be told")
 		return fmt.Errorf("writing the gateway's configuration: %w", err)
 	}
-	defer func() { w.tell(objects, result) }()
-	if !w.pending {
-		return nil
+	if w.pending {
+		try, cancel := context.WithTimeout(ctx, applyTimeout)
+		defer cancel()
+		applied, err := w.Dir.Apply(try)
+		if err != nil {
+			w.tell(o, "the gateway's process does not answer yet")
+			return err
+		}
+		w.pending, w.refused = false, applied.Refused
 	}
-	try, cancel := context.WithTimeout(ctx, applyTimeout)
-	defer cancel()
-	applied, err := w.Dir.Apply(try)
-	if err != nil {
-		return err
-	}
-	w.pending, w.refused = false, applied.Refused
+	w.tell(o, "")
 	return nil
 }
 
-// tell leaves the outcome for the server that leads.
-func (w *working) tell(o translate.Objects, result translate.Result) {
+// outputs are what comes of the objects of the API.
+type outputs struct {
+	read      translate.Objects
+	ingresses translate.Result
+	api       gatewayapi.Result
+}
+
+// merged returns the configuration for Ingresses and Gateways. Of equal listeners that of Ingresses comes first: nobody who may only create routes
+// takes a host of theirs.
+func (o *outputs) merged() (gateway.Config, gateway.Endpoints) {
+	a, b := o.ingresses.Config, o.api.Config
+	config := gateway.Config{
+		Listeners: slices.Concat(a.Listeners, b.Listeners), Certificates: slices.Concat(a.Certificates, b.Certificates),
+		Routes: slices.Concat(a.Routes, b.Routes), Streams: b.Streams,
+	}
+	slices.SortFunc(config.Certificates, func(a, b gateway.Certificate) int { return strings.Compare(a.Source, b.Source) })
+	config.Certificates = slices.CompactFunc(config.Certificates, func(a, b gateway.Certificate) bool { return a.Source == b.Source })
+	endpoints := maps.Clone(o.ingresses.Endpoints)
+	maps.Copy(endpoints, o.api.Endpoints)
+	return config, endpoints
+}
+
+// tell leaves the outcome for the server that leads. The problem is why the configuration is not in force.
+func (w *working) tell(o *outputs, problem string) {
+	result := o.ingresses
 	for _, l := range result.Config.Listeners {
 		if why := w.refused[l.Port]; why != "" {
 			for _, i := range result.Served {
@@ -173,15 +243,13 @@ func (w *working) tell(o translate.Objects, result translate.Result) {
 			}
 		}
 	}
-	var nodes cache.Store
+	var nodes []*corev1.Node
 	if w.feed.further != nil {
-		nodes = w.feed.further.nodes
+		nodes = kube.ListOf[*corev1.Node](w.feed.further.nodes)
 	}
+	statuses, objects := o.api.Statuses(gatewayapi.Applied{Problem: problem, Refused: w.refused}), w.api.stores()
 	w.outcome.tell(func() {
-		w.outcome.classes, w.outcome.all, w.outcome.Result = slices.Clone(o.Classes), o.Ingresses, result
-		w.outcome.nodes = nil
-		if nodes != nil {
-			w.outcome.nodes = kube.ListOf[*corev1.Node](nodes)
-		}
+		w.outcome.classes, w.outcome.all, w.outcome.Result = slices.Clone(o.read.Classes), o.read.Ingresses, result
+		w.outcome.nodes, w.outcome.statuses, w.outcome.objects = nodes, statuses, objects
 	})
 }

@@ -22,6 +22,7 @@ import (
 type feed struct {
 	client  kubernetes.Interface
 	changed chan struct{} // receives a value after each relevant change
+	status  func()        // called after a change of nothing but the status of a route or policy
 
 	classes, ingresses cache.Store
 	further            *further // nil while there is no need for it
@@ -41,7 +42,7 @@ type certificate struct {
 }
 
 func newFeed(client kubernetes.Interface) *feed {
-	return &feed{client: client, changed: make(chan struct{}, 1), certificates: map[types.NamespacedName]certificate{}}
+	return &feed{client: client, changed: make(chan struct{}, 1), status: func() {}, certificates: map[types.NamespacedName]certificate{}}
 }
 
 // start watches Ingresses and classes, and returns when they are known, or false when ctx is done before.
@@ -79,7 +80,11 @@ func (f *feed) watch(ctx context.Context, informer cache.SharedIndexInformer, tr
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { f.notify() },
 		UpdateFunc: func(old, obj any) {
-			if !kube.SameContent(old, obj) {
+			switch {
+			case kube.SameContent(old, obj):
+			case onlyStatus(old, obj):
+				f.status()
+			default:
 				f.notify()
 			}
 		},

@@ -13,8 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
@@ -25,6 +27,9 @@ type Status struct {
 	// Report is called after each change.
 	Report func(Report)
 
+	// Addresses are those of Gateways.
+	Addresses *addon.GatewayAddresses
+
 	outcome *outcome
 }
 
@@ -34,12 +39,22 @@ func (s Status) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	config, err := kube.Config(s.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	kube.Fence(ctx, config)
+	api, err := apiClient(config)
+	if err != nil {
+		return err
+	}
 	ready()
-	w := &statusWriter{Status: s, client: client, told: map[string]bool{}, written: map[types.UID]bool{}}
+	w := &statusWriter{Status: s, client: client, api: api, told: map[string]bool{}, written: map[types.UID]bool{}}
 	for pause := firstPause; ; {
 		s.outcome.mu.Lock()
 		next := s.outcome.told
 		s.outcome.mu.Unlock()
+		addresses := s.Addresses.Next()
 		var again <-chan time.Time
 		if err := w.sync(ctx); err != nil && ctx.Err() == nil {
 			logrus.WithField("component", "gateway").WithError(err).Warn("trying again")
@@ -53,6 +68,7 @@ func (s Status) Run(ctx context.Context, ready func()) error {
 			return nil
 		case <-again:
 		case <-next:
+		case <-addresses:
 		}
 	}
 }
@@ -61,6 +77,7 @@ func (s Status) Run(ctx context.Context, ready func()) error {
 type statusWriter struct {
 	Status
 	client  kubernetes.Interface
+	api     rest.Interface     // of the Gateway API
 	told    map[string]bool    // what people were told, and is still so
 	written map[types.UID]bool // the Ingresses of which this server has written the status
 }
@@ -68,6 +85,7 @@ type statusWriter struct {
 func (w *statusWriter) sync(ctx context.Context) error {
 	w.outcome.mu.Lock()
 	classes, all, nodes, result := w.outcome.classes, w.outcome.all, w.outcome.nodes, w.outcome.Result
+	statuses, objects := w.outcome.statuses, w.outcome.objects
 	w.outcome.mu.Unlock()
 	errs := []error{w.defaultClass(ctx, classes)}
 	addresses := addressesOf(nodes)
@@ -82,9 +100,31 @@ func (w *statusWriter) sync(ctx context.Context) error {
 			delete(w.written, i.UID)
 		}
 	}
-	errs = append(errs, w.tell(ctx, result.Problems))
-	w.Report(report(result))
+	problems := ingressProblems(result.Problems)
+	for _, s := range statuses {
+		found, err := w.writeAPI(ctx, s, objects, addresses)
+		problems = append(problems, found...)
+		errs = append(errs, err)
+	}
+	errs = append(errs, w.tell(ctx, problems))
+	w.Report(report(len(result.Served), gatewaysIn(statuses), problems))
 	return errors.Join(errs...)
+}
+
+// problem is why an object is not served as it was meant.
+type problem struct {
+	corev1.ObjectReference
+	reason, message string
+}
+
+func ingressProblems(all []translate.Problem) (out []problem) {
+	for _, p := range all {
+		out = append(out, problem{corev1.ObjectReference{
+			APIVersion: "networking.k8s.io/v1", Kind: "Ingress", Namespace: p.Ingress.Namespace, Name: p.Ingress.Name,
+			UID: p.Ingress.UID, ResourceVersion: p.Ingress.ResourceVersion,
+		}, p.Reason, p.Message})
+	}
+	return out
 }
 
 // defaultClass makes our class the default one, unless there is another or somebody has said whether it is.
@@ -136,21 +176,17 @@ func notGone(err error) error {
 }
 
 // tell sends an Event for each problem, once while it lasts.
-func (w *statusWriter) tell(ctx context.Context, problems []translate.Problem) error {
+func (w *statusWriter) tell(ctx context.Context, problems []problem) error {
 	var errs []error
 	now := map[string]bool{}
 	for _, p := range problems {
-		key := string(p.Ingress.UID) + p.Reason + p.Message
+		key := string(p.UID) + p.reason + p.message
 		if now[key] {
 			continue
 		}
 		if !w.told[key] {
-			about := corev1.ObjectReference{
-				APIVersion: "networking.k8s.io/v1", Kind: "Ingress", Namespace: p.Ingress.Namespace, Name: p.Ingress.Name,
-				UID: p.Ingress.UID, ResourceVersion: p.Ingress.ResourceVersion,
-			}
 			source := corev1.EventSource{Component: "coracle-gateway", Host: w.Self}
-			if err := kube.SendEvent(ctx, w.client, source, about, corev1.EventTypeWarning, p.Reason, p.Message); err != nil {
+			if err := kube.SendEvent(ctx, w.client, source, p.ObjectReference, corev1.EventTypeWarning, p.reason, p.message); err != nil {
 				errs = append(errs, err)
 				continue
 			}
@@ -181,20 +217,20 @@ func addressesOf(nodes []*corev1.Node) (out []string) {
 	return slices.Compact(out)
 }
 
-// mostNamed is how many Ingresses with problems are named in a report.
+// mostNamed is how many objects with problems are named in a report.
 const mostNamed = 20
 
 // report returns what coracle status and doctor are told.
-func report(result translate.Result) Report {
-	r := Report{Served: len(result.Served)}
+func report(ingresses, gateways int, problems []problem) Report {
+	r := Report{Served: ingresses, Gateways: gateways}
 	seen := map[types.UID]bool{}
-	for _, p := range result.Problems { // of each Ingress the first one
-		if seen[p.Ingress.UID] {
+	for _, p := range problems { // of each object the first one
+		if seen[p.UID] {
 			continue
 		}
-		seen[p.Ingress.UID] = true
+		seen[p.UID] = true
 		if len(seen) <= mostNamed {
-			r.Problems = append(r.Problems, Problem{Ingress: p.Ingress.Namespace + "/" + p.Ingress.Name, Text: p.Message})
+			r.Problems = append(r.Problems, Problem{Kind: p.Kind, Name: p.Namespace + "/" + p.Name, Text: p.message})
 		}
 	}
 	r.Others = max(len(seen)-mostNamed, 0)

@@ -71,6 +71,9 @@ func NewGatewayAddresses(pools bool) *GatewayAddresses {
 	return &GatewayAddresses{pools: pools, next: make(chan struct{})}
 }
 
+// Pools reports whether Gateways may get addresses of pools.
+func (g *GatewayAddresses) Pools() bool { return g.pools }
+
 // Next is closed by the next change of the Gateways or of a decision.
 func (g *GatewayAddresses) Next() <-chan struct{} {
 	g.mu.Lock()

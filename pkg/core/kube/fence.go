@@ -89,20 +89,29 @@ func Client(kubeconfig string) (*kubernetes.Clientset, error) {
 }
 
 func client(kubeconfig string, change func(*rest.Config)) (*kubernetes.Clientset, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	config, err := Config(kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
+		return nil, err
 	}
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	config.UserAgent = "coracle"
-	config.QPS = -1 // coracle sends few requests, and the API server limits each client itself
 	change(config)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client from %s: %w", kubeconfig, err)
 	}
 	return client, nil
+}
+
+// Config reads a kubeconfig file for a client that talks JSON, as those of objects that are defined by CustomResourceDefinitions have to.
+func Config(kubeconfig string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
+	}
+	config.UserAgent = "coracle"
+	config.QPS = -1 // coracle sends few requests, and the API server limits each client itself
+	return config, nil
 }
 
 type fencedTransport struct {
