@@ -4,6 +4,7 @@ package dataplane
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -58,6 +59,9 @@ func runChild(args []string) error {
 		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: most, Max: most})
 	}
 	time.Now().Zone() // reads the time zone, which is outside
+	if _, err := x509.SystemCertPool(); err != nil { // as are the authorities for certificates of backends
+		logrus.WithError(err).Warn("the gateway has no authorities for the certificates of backends besides those that are given to it")
+	}
 	control, err := listen(dir)
 	if err != nil {
 		return err

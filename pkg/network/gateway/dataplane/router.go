@@ -1,61 +1,193 @@
 package dataplane
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
-	"sync/atomic"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
 )
 
-// protocolVar is the variable of a request that says how its backend is spoken to, for matchers of Caddy's configuration.
-const protocolVar = "coracle.protocol"
-
-// attempts is what a request's context has of its route and of the addresses that did not answer.
-type attempts struct {
-	table   *routes.Table
-	backend string
-	tried   []string
+// state is what requests are served with. It does not change: a change of routes or endpoints makes another one.
+type state struct {
+	table      *routes.Table
+	transports *transports
 }
 
-const attemptsVar = "coracle.attempts"
+// forwarding is what a request's context has of its route, for our transport.
+type forwarding struct {
+	state   *state
+	route   *routes.Route
+	backend *gateway.Backend
+	host    string // for which the route was found
+	timer   *time.Timer
+}
+
+// forwardingVar is the variable of Caddy's for it.
+const forwardingVar = "coracle.forwarding"
 
 // router is the handler of Caddy's that finds the route of a request. Caddy's own matchers would look at one route after the other, ignore
 // the case of paths, and expand placeholders in them, such as {file./config.json}.
-type router struct{ current *atomic.Pointer[routes.Table] }
+type router struct{ serving *serving }
 
 // CaddyModule implements caddy.Module.
 func (r router) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{ID: "http.handlers." + routerModule, New: func() caddy.Module { return &router{r.current} }}
+	return caddy.ModuleInfo{ID: "http.handlers." + routerModule, New: func() caddy.Module { return &router{r.serving} }}
 }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyhttp.Handler) error {
-	t := r.current.Load()
-	host, _, err := net.SplitHostPort(req.Host)
-	if err != nil {
-		host = strings.Trim(req.Host, "[]")
+	if why := refused(req); why != "" {
+		w.Header().Set("Connection", "close")
+		return answer(w, req, http.StatusBadRequest, why)
 	}
-	route, ok := t.Find(host, req.URL.Path)
-	if !ok {
-		return answer(w, http.StatusNotFound, "nothing serves this host and path\n")
+	s := r.serving.current.Load()
+	host := hostOf(req.Host)
+	found := s.table.Find(connectionOf(req), host, req)
+	if found.Misdirected || found.Listener != nil && !allows(found.Listener.Listener, req) {
+		return answer(w, req, http.StatusMisdirectedRequest, "this connection is for another host\n")
 	}
-	to := route.Backends[0]
-	if !t.Serves(to.Endpoints) {
-		return answer(w, http.StatusServiceUnavailable, "no endpoint is ready\n")
+	if found.Route == nil {
+		return answer(w, req, http.StatusNotFound, "nothing serves this host and path\n")
 	}
-	caddyhttp.SetVar(req.Context(), protocolVar, string(to.Protocol))
-	caddyhttp.SetVar(req.Context(), attemptsVar, &attempts{table: t, backend: to.Endpoints})
-	return next.ServeHTTP(w, req)
+	if found.Route.CORS != nil && preflight(w, req, found.Route.CORS) {
+		return nil
+	}
+	if found.Route.Redirect != nil {
+		applyHeaders(w.Header(), found.Route.ResponseHeaders)
+		return redirect(w, req, found.Route.Route, found.Listener.Port)
+	}
+	f := &forwarding{state: s, route: found.Route, backend: found.Route.Pick(), host: host}
+	switch {
+	case f.backend == nil || f.backend.Endpoints == "":
+		return f.unserved(w, req, cmp.Or(found.Route.Unserved, http.StatusServiceUnavailable), "this route has no backend that can serve\n")
+	case !s.table.Serves(f.backend.Endpoints):
+		return f.unserved(w, req, http.StatusServiceUnavailable, "no endpoint is ready\n")
+	}
+	return r.forward(w, req, f, next)
 }
 
-func answer(w http.ResponseWriter, status int, text string) error {
+// forward has Caddy's proxy lead a request to its backend.
+func (r router) forward(w http.ResponseWriter, req *http.Request, f *forwarding, next caddyhttp.Handler) error {
+	caddyhttp.SetVar(req.Context(), forwardingVar, f)
+	if f.route.Timeout > 0 {
+		ctx, cancel := context.WithCancelCause(req.Context())
+		f.timer = time.AfterFunc(f.route.Timeout, func() { cancel(errTimeout) })
+		defer cancel(nil)
+		defer f.timer.Stop()
+		req = req.WithContext(ctx)
+	}
+	if len(f.route.Mirrors) > 0 {
+		req = r.serving.mirrors.prepare(req, f)
+	}
+	err := next.ServeHTTP(w, req)
+	if err == nil {
+		return nil
+	}
+	status := http.StatusBadGateway
+	if of, ok := errors.AsType[caddyhttp.HandlerError](err); ok && of.StatusCode != 0 {
+		status = of.StatusCode
+	}
+	if errors.Is(err, errTimeout) || errors.Is(context.Cause(req.Context()), errTimeout) {
+		status = http.StatusGatewayTimeout
+	}
+	switch status {
+	case http.StatusGatewayTimeout:
+		return f.unserved(w, req, status, "the backend took too long\n")
+	case http.StatusBadGateway:
+		return f.unserved(w, req, status, "the backend gave no answer\n")
+	}
+	return f.unserved(w, req, status, http.StatusText(status)+"\n")
+}
+
+// unserved answers in a backend's place.
+func (f *forwarding) unserved(w http.ResponseWriter, req *http.Request, status int, text string) error {
+	if f.route.CORS != nil {
+		allowOrigin(w.Header(), req, f.route.CORS)
+	}
+	return answer(w, req, status, text)
+}
+
+// hostOf returns a host without its port, and an IPv6 address without brackets.
+func hostOf(hostPort string) string {
+	if !strings.Contains(hostPort, ":") {
+		return hostPort
+	}
+	if host, _, err := net.SplitHostPort(hostPort); err == nil {
+		return host
+	}
+	return strings.Trim(hostPort, "[]")
+}
+
+func connectionOf(req *http.Request) (c routes.Connection) {
+	if local, ok := req.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		switch local := local.(type) {
+		case *net.TCPAddr:
+			c.Local = local.AddrPort()
+		case *net.UDPAddr: // HTTP/3
+			c.Local = local.AddrPort()
+		}
+	}
+	if req.TLS != nil {
+		c.Secure, c.Name = true, req.TLS.ServerName
+	}
+	return c
+}
+
+// allows reports whether the connection's client has the certificate that the listener wants. It has, unless the listener has begun to want one
+// after the handshake.
+func allows(l gateway.Listener, req *http.Request) bool {
+	return l.ClientAuthorities == "" || l.AnyClient || req.TLS != nil && len(req.TLS.VerifiedChains) > 0
+}
+
+// refused says why a request is not looked at; "" if it is. What others could read in another way than Go's server does is not forwarded.
+func refused(req *http.Request) string {
+	switch {
+	case req.Method == http.MethodConnect && req.ProtoMajor == 1 || req.RequestURI != "" && req.RequestURI[0] != '/' && req.RequestURI != "*" && req.ProtoMajor == 1:
+		return "the request's target must be a path: this is no proxy\n"
+	case strings.ContainsAny(req.Host, "/\\@,? \t"):
+		return "the host is none\n"
+	}
+	return ""
+}
+
+// answer answers a request that no backend gets.
+func answer(w http.ResponseWriter, req *http.Request, status int, text string) error {
+	if req.ProtoMajor >= 2 && strings.HasPrefix(req.Header.Get("Content-Type"), "application/grpc") {
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Grpc-Status", grpcStatus(status))
+		w.Header().Set("Grpc-Message", strings.TrimSpace(text))
+		w.WriteHeader(http.StatusOK)
+		return nil
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
+	if req.Method == http.MethodHead {
+		return nil
+	}
 	_, err := w.Write([]byte(text))
 	return err
+}
+
+// grpcStatus returns what gRPC has for a status of HTTP.
+func grpcStatus(status int) string {
+	switch status {
+	case http.StatusBadRequest:
+		return "13" // INTERNAL
+	case http.StatusNotFound, http.StatusMisdirectedRequest:
+		return "12" // UNIMPLEMENTED
+	case http.StatusGatewayTimeout:
+		return "4" // DEADLINE_EXCEEDED
+	}
+	return "14" // UNAVAILABLE
 }

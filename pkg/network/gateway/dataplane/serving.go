@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,13 +27,13 @@ import (
 // serving is what the process serves.
 type serving struct {
 	files    gateway.Files
-	current  atomic.Pointer[routes.Table]
+	current  atomic.Pointer[state]
+	mirrors  mirrors
 	fallback gateway.Certificate
 
 	mu      sync.Mutex // held while files are applied
 	read    []byte     // the file that was applied
-	config  gateway.Config
-	caddy   []byte // the configuration that Caddy runs
+	caddy   []byte     // the configuration that Caddy runs
 	applied gateway.Applied
 }
 
@@ -42,9 +43,10 @@ func newServing(files gateway.Files) (*serving, error) {
 		return nil, fmt.Errorf("making a certificate for hosts that have none: %w", err)
 	}
 	s := &serving{files: files, fallback: made}
-	s.current.Store(routes.New(nil, nil, nil))
-	caddy.RegisterModule(router{&s.current})
-	caddy.RegisterModule(upstreams{})
+	s.current.Store(&state{routes.New(gateway.Config{}, nil, nil), newTransports(gateway.Config{}, nil)})
+	caddy.RegisterModule(router{s})
+	caddy.RegisterModule(transport{})
+	caddy.RegisterModule(handshake{})
 	return s, nil
 }
 
@@ -76,19 +78,20 @@ func (s *serving) apply() (gateway.Applied, error) {
 		return gateway.Applied{}, err
 	}
 	if bytes.Equal(data, s.read) && len(s.applied.Refused) == 0 {
-		s.current.Store(routes.New(s.config.Routes, endpoints, s.current.Load()))
+		now := s.current.Load()
+		s.current.Store(&state{now.table.With(endpoints, now.table), now.transports})
 		return s.applied, nil
 	}
 	var config gateway.Config
 	if err := json.Unmarshal(data, &config); err != nil {
 		return gateway.Applied{}, fmt.Errorf("reading %s: %w", s.files.Config(), err)
 	}
-	s.current.Store(routes.New(config.Routes, endpoints, s.current.Load()))
+	now := s.current.Load()
+	s.current.Store(&state{routes.New(config, endpoints, now.table), newTransports(config, now.transports)})
 	if err := s.load(config); err != nil {
 		return gateway.Applied{}, err
 	}
-	config.Certificates = nil // Caddy has them
-	s.read, s.config = data, config
+	s.read = data
 	return s.applied, nil
 }
 
@@ -118,7 +121,16 @@ func (s *serving) load(config gateway.Config) error {
 // another program has must not take the others away.
 func (s *serving) free(all []gateway.Listener) (fine []gateway.Listener, refused map[uint16]string) {
 	refused = map[uint16]string{}
+	protocols := map[uint16]gateway.Protocol{}
 	for _, l := range all {
+		if l.Protocol != gateway.HTTP && l.Protocol != gateway.HTTPS {
+			continue
+		}
+		if first := cmp.Or(protocols[l.Port], l.Protocol); first != l.Protocol {
+			refused[l.Port] = fmt.Sprintf("of listeners with %s and %s only the former is served", first, l.Protocol)
+			continue
+		}
+		protocols[l.Port] = l.Protocol
 		if !bytes.Contains(s.caddy, fmt.Appendf(nil, `"listen":[":%d"]`, l.Port)) {
 			probe, err := net.Listen("tcp", fmt.Sprintf(":%d", l.Port))
 			if err != nil {

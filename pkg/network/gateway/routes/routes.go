@@ -1,118 +1,209 @@
-// Package routes looks up which backend serves a request, and which of its addresses has the turn.
+// Package routes looks up which route of which listener serves a request, which of its backends, and which of that one's addresses has the turn.
 package routes
 
 import (
-	"net"
-	"slices"
+	"net/http"
+	"net/netip"
 	"strings"
-	"sync/atomic"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
 // Table is what requests are looked up in. It does not change: a change of routes or endpoints makes another one.
 type Table struct {
-	hosts     map[string]*paths
+	sites     map[place]index[[]*Listener]
 	endpoints map[string]*pool
 }
 
-// paths are the routes of one host.
-type paths struct {
-	exact, prefix map[string]gateway.Route
-	longest       int // length of a prefix
+// place is where connections arrive. A listener without addresses is at the zero address.
+type place struct {
+	address netip.Addr
+	port    uint16
+	secure  bool // with TLS
 }
 
-// pool are the addresses of a backend, which take turns.
-type pool struct {
-	addresses []string
-	turn      atomic.Uint32
+// Listener is a listener with its routes.
+type Listener struct {
+	gateway.Listener
+	hosts index[*paths]
 }
 
-// New returns the table for a configuration. Turns go on where they were in the table before.
-func New(routes []gateway.Route, endpoints gateway.Endpoints, before *Table) *Table {
-	t := &Table{hosts: map[string]*paths{}, endpoints: make(map[string]*pool, len(endpoints))}
-	for _, r := range routes {
-		host := t.hosts[r.Host]
-		if host == nil {
-			host = &paths{exact: map[string]gateway.Route{}, prefix: map[string]gateway.Route{}}
-			t.hosts[r.Host] = host
+// New returns the table for a configuration. Turns go on where they were in the table before. A route with a regular expression that is none is
+// left out.
+func New(config gateway.Config, endpoints gateway.Endpoints, before *Table) *Table {
+	t := &Table{sites: map[place]index[[]*Listener]{}}
+	byName := make(map[string]*Listener, len(config.Listeners))
+	for _, l := range config.Listeners {
+		if l.Protocol != gateway.HTTP && l.Protocol != gateway.HTTPS {
+			continue
 		}
-		if r.Kind == gateway.Exact {
-			host.exact[r.Path] = r
-		} else {
-			prefix := strings.TrimRight(r.Path, "/")
-			host.prefix[prefix] = r
-			host.longest = max(host.longest, len(prefix))
+		listener := &Listener{Listener: l, hosts: index[*paths]{}}
+		byName[l.Name] = listener
+		for _, at := range places(l) {
+			if t.sites[at] == nil {
+				t.sites[at] = index[[]*Listener]{}
+			}
+			t.sites[at][key(l.Host)] = append(t.sites[at][key(l.Host)], listener)
 		}
 	}
-	for key, addresses := range endpoints {
+	var all []*paths
+	for i := range config.Routes {
+		route, err := compile(&config.Routes[i], i)
+		if err != nil {
+			continue
+		}
+		for _, name := range route.Listeners {
+			listener := byName[name]
+			if listener == nil {
+				continue
+			}
+			host := listener.hosts[key(route.Host)]
+			if host == nil {
+				host = &paths{exact: map[string][]*Route{}, prefix: map[string][]*Route{}}
+				listener.hosts[key(route.Host)] = host
+				all = append(all, host)
+			}
+			host.add(route)
+		}
+	}
+	for _, p := range all {
+		p.sort()
+	}
+	return t.With(endpoints, before)
+}
+
+// With returns the table with other endpoints. Turns go on where they were in the table before.
+func (t *Table) With(endpoints gateway.Endpoints, before *Table) *Table {
+	out := &Table{sites: t.sites, endpoints: make(map[string]*pool, len(endpoints))}
+	for name, addresses := range endpoints {
 		p := &pool{addresses: addresses}
-		if before != nil && before.endpoints[key] != nil {
-			p.turn.Store(before.endpoints[key].turn.Load())
+		if before != nil && before.endpoints[name] != nil {
+			p.turn.Store(before.endpoints[name].turn.Load())
 		}
-		t.endpoints[key] = p
+		out.endpoints[name] = p
 	}
-	return t
+	return out
 }
 
-// Find returns the route that serves a path of a host. A host that has routes has no others: those of a wildcard or of all hosts may be another
-// namespace's.
-func (t *Table) Find(host, path string) (gateway.Route, bool) {
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	wildcard := ""
-	if _, parent, ok := strings.Cut(host, "."); ok && net.ParseIP(host) == nil {
-		wildcard = "*." + parent
+// places returns where a listener accepts connections. An address that is none is left out.
+func places(l gateway.Listener) (out []place) {
+	at := place{port: l.Port, secure: l.Protocol == gateway.HTTPS}
+	if len(l.Addresses) == 0 {
+		return []place{at}
 	}
-	for _, name := range []string{host, wildcard, ""} {
-		if of, ok := t.hosts[name]; ok {
-			return of.find(path)
+	for _, text := range l.Addresses {
+		if address, err := netip.ParseAddr(text); err == nil {
+			at.address = address.Unmap()
+			out = append(out, at)
 		}
 	}
-	return gateway.Route{}, false
+	return out
 }
 
-func (p *paths) find(path string) (gateway.Route, bool) {
-	if r, ok := p.exact[path]; ok {
-		return r, true
-	}
-	prefix := strings.TrimRight(path, "/")
-	if len(prefix) > p.longest { // whatever the length of a request's path, the loop is short
-		prefix = prefix[:p.longest+1]
-		prefix = prefix[:max(0, strings.LastIndexByte(prefix, '/'))]
-		if path[0] != '/' {
-			return gateway.Route{}, false
-		}
-	}
-	for {
-		if r, ok := p.prefix[prefix]; ok {
-			return r, true
-		}
-		end := strings.LastIndexByte(prefix, '/')
-		if end < 0 {
-			return gateway.Route{}, false
-		}
-		prefix = prefix[:end]
-	}
+// Connection is how a request has come.
+type Connection struct {
+	Local  netip.AddrPort // the gateway's address
+	Secure bool           // with TLS
+	Name   string         // that the TLS handshake named
 }
 
-// Next returns an address of a backend that is not among those that were tried; "" if there is none.
-func (t *Table) Next(backend string, tried []string) string {
-	if !t.Serves(backend) {
-		return ""
+// Found is what serves a request.
+type Found struct {
+	Listener *Listener // nil if no listener is for the request's host
+	Route    *Route    // nil if none matches
+	// Misdirected says that the request's host belongs to another listener than the name in the handshake, so that the certificates that were
+	// shown may not be for it.
+	Misdirected bool
+}
+
+// Find returns what serves a request, whose host is without the port.
+func (t *Table) Find(c Connection, host string, r *http.Request) Found {
+	site := t.sites[place{c.Local.Addr().Unmap(), c.Local.Port(), c.Secure}]
+	if site == nil {
+		if site = t.sites[place{port: c.Local.Port(), secure: c.Secure}]; site == nil {
+			return Found{}
+		}
 	}
-	p := t.endpoints[backend]
-	turn := p.turn.Add(1)
-	for i := range uint32(len(p.addresses)) {
-		address := p.addresses[(turn+i)%uint32(len(p.addresses))]
-		if !slices.Contains(tried, address) {
-			return address
+	host = canonical(host)
+	at, listeners := site.find(host)
+	if c.Secure {
+		if name := canonical(c.Name); name != host {
+			if other, _ := site.find(name); other != at {
+				return Found{Misdirected: true}
+			}
+		}
+	}
+	for _, l := range listeners {
+		if c.Secure && (l.ClientAuthorities != listeners[0].ClientAuthorities || l.AnyClient != listeners[0].AnyClient) {
+			continue // the handshake has asked for what the first one wants
+		}
+		if route := l.find(host, r); route != nil {
+			return Found{Listener: l, Route: route}
+		}
+	}
+	if len(listeners) == 0 {
+		return Found{}
+	}
+	return Found{Listener: listeners[0]}
+}
+
+// find returns the route that serves a request for a host.
+func (l *Listener) find(host string, r *http.Request) *Route {
+	above := lessSpecific(host)
+	for name, more := host, true; more; name, more = lessSpecific(name), name != "" {
+		p := l.hosts[name]
+		if p == nil || l.HostsApart && name != host && name != above && name != "" {
+			continue
+		}
+		if route := p.find(r); route != nil || l.HostsApart {
+			return route
+		}
+	}
+	return nil
+}
+
+// index has something for each host, by key.
+type index[T any] map[string]T
+
+// find returns what the most specific host has, and its key; "" also if there is none.
+func (x index[T]) find(host string) (at string, of T) {
+	for name, more := host, true; more; name, more = lessSpecific(name), name != "" {
+		if of, ok := x[name]; ok {
+			return name, of
+		}
+	}
+	return "", of
+}
+
+// key returns under what an index has a host: a wildcard is without its star, so that it is a part of the names below it.
+func key(host string) string { return strings.ToLower(strings.TrimPrefix(host, "*")) }
+
+// lessSpecific returns the key of the next wildcard above a name or wildcard, or "", which is for all hosts.
+func lessSpecific(name string) string {
+	if len(name) > 1 {
+		if dot := strings.IndexByte(name[1:], '.'); dot >= 0 && !isAddress(name) {
+			return name[1+dot:]
 		}
 	}
 	return ""
 }
 
-// Serves reports whether a backend has an address.
-func (t *Table) Serves(backend string) bool {
-	p := t.endpoints[backend]
-	return p != nil && len(p.addresses) > 0
+// maxHost is the longest name in DNS in bytes. It bounds what a long one costs.
+const maxHost = 253
+
+// canonical returns a host as keys have it. What can be no name belongs to all hosts.
+func canonical(host string) string {
+	host = strings.TrimSuffix(host, ".")
+	if len(host) > maxHost || strings.HasPrefix(host, ".") || strings.HasPrefix(host, "*") {
+		return ""
+	}
+	return strings.ToLower(host)
+}
+
+func isAddress(name string) bool {
+	if last := name[len(name)-1]; last < '0' || last > '9' { // as no top-level domain ends; one in IPv6 has no dot, or is in brackets
+		return false
+	}
+	_, err := netip.ParseAddr(name)
+	return err == nil
 }

@@ -1,0 +1,129 @@
+package dataplane
+
+import (
+	"cmp"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+)
+
+// applyHeaders changes headers.
+func applyHeaders(h http.Header, changes *gateway.Headers) {
+	if changes == nil {
+		return
+	}
+	for _, c := range changes.Set {
+		if name := http.CanonicalHeaderKey(c.Name); !ofConnection(name) {
+			h[name] = []string{c.Value}
+		}
+	}
+	for _, c := range changes.Add {
+		if name := http.CanonicalHeaderKey(c.Name); !ofConnection(name) {
+			h[name] = append(slices.Clip(h[name]), c.Value)
+		}
+	}
+	for _, c := range changes.Remove {
+		if name := http.CanonicalHeaderKey(c); !ofConnection(name) {
+			delete(h, name)
+		}
+	}
+}
+
+// applyToRequest changes a request's headers, and its host if one of them is it.
+func applyToRequest(req *http.Request, changes *gateway.Headers) {
+	if changes == nil {
+		return
+	}
+	applyHeaders(req.Header, changes)
+	if host := req.Header["Host"]; len(host) > 0 {
+		req.Host = host[0]
+		delete(req.Header, "Host")
+	}
+	if _, ok := req.Header["User-Agent"]; !ok {
+		req.Header["User-Agent"] = []string{""} // otherwise Go's client sends its own
+	}
+}
+
+// ofConnection reports whether a header says how a message is framed, which a route has no say in.
+func ofConnection(name string) bool {
+	switch name {
+	case "Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Trailer", "Te", "Keep-Alive", "Proxy-Connection":
+		return true
+	}
+	return false
+}
+
+// redirect answers a request with another URL.
+func redirect(w http.ResponseWriter, req *http.Request, route *gateway.Route, port uint16) error {
+	to := route.Redirect
+	scheme := "http"
+	if req.TLS != nil {
+		scheme = "https"
+	}
+	switch {
+	case to.Port != 0:
+		port = to.Port
+	case to.Scheme != "":
+		port = 0
+	}
+	if to.Scheme != "" {
+		scheme = strings.ToLower(to.Scheme)
+	}
+	host := to.Host
+	if host == "" {
+		host = hostOf(req.Host)
+	}
+	usual := scheme == "http" && port == 80 || scheme == "https" && port == 443
+	switch {
+	case port != 0 && !usual:
+		host = net.JoinHostPort(host, strconv.Itoa(int(port)))
+	case strings.Contains(host, ":"):
+		host = "[" + host + "]"
+	}
+	location := url.URL{Scheme: scheme, Host: host, Path: req.URL.Path, RawPath: req.URL.RawPath, RawQuery: req.URL.RawQuery, ForceQuery: req.URL.ForceQuery}
+	rewritePath(&location, to.Path, route.Path)
+	if !strings.HasPrefix(location.Path, "/") {
+		location.Path, location.RawPath = "/", ""
+	}
+	w.Header().Set("Location", location.String())
+	w.WriteHeader(cmp.Or(to.Status, http.StatusFound))
+	return nil
+}
+
+// rewritePath changes the path of a URL for which a route with the path matched was found.
+func rewritePath(u *url.URL, to *gateway.PathRewrite, matched string) {
+	if to == nil {
+		return
+	}
+	if !to.Prefix {
+		setPath(u, to.Path)
+		return
+	}
+	prefix, with := strings.TrimRight(matched, "/"), strings.TrimRight(to.Path, "/")
+	if rest, ok := strings.CutPrefix(u.EscapedPath(), (&url.URL{Path: prefix}).EscapedPath()); ok { // so that what is escaped in the rest stays so
+		if rest == "" && with == "" {
+			rest = "/"
+		}
+		setPath(u, (&url.URL{Path: with}).EscapedPath()+rest)
+		return
+	}
+	rest, _ := strings.CutPrefix(u.Path, prefix)
+	if rest == "" && with == "" {
+		rest = "/"
+	}
+	u.Path, u.RawPath = with+rest, ""
+}
+
+// setPath sets a path that may be escaped.
+func setPath(u *url.URL, path string) {
+	if plain, err := url.PathUnescape(path); err == nil {
+		u.Path, u.RawPath = plain, path
+		return
+	}
+	u.Path, u.RawPath = path, ""
+}

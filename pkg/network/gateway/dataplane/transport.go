@@ -1,0 +1,272 @@
+package dataplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+)
+
+// transport is what Caddy's proxy sends requests with: to the addresses of the route's backend, changed as the route says. Caddy keeps what is
+// the connection's, such as the client's address, upgrades and trailers.
+type transport struct{}
+
+// CaddyModule implements caddy.Module.
+func (transport) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.reverse_proxy.transport." + transportModule, New: func() caddy.Module { return new(transport) }}
+}
+
+const (
+	// dialRetries are how often a request is sent to another address, after one that did not accept the connection.
+	dialRetries = 3
+	// maxRepeated is the length in bytes of the longest body that is kept for another attempt.
+	maxRepeated = 64 << 10
+	// maxAttempts and maxBackoff bound what a route asks for.
+	maxAttempts = 20
+	maxBackoff  = 30 * time.Second
+)
+
+// timeoutError says that a request took longer than its route allows.
+type timeoutError struct{}
+
+func (timeoutError) Error() string { return "the request took longer than its route allows" }
+func (timeoutError) Timeout() bool { return true }
+
+// Temporary implements net.Error.
+func (timeoutError) Temporary() bool { return true }
+
+var errTimeout error = timeoutError{}
+
+// RoundTrip implements http.RoundTripper.
+func (transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	f, ok := caddyhttp.GetVar(req.Context(), forwardingVar).(*forwarding)
+	if !ok {
+		return nil, errors.New("the request has no route")
+	}
+	f.change(req, f.backend)
+	body, err := f.keepBody(req)
+	if err != nil {
+		return nil, err
+	}
+	way := f.state.transports.of(f.backend)
+	address := f.state.table.Next(f.backend.Endpoints, nil)
+	tried := []string{address}
+	for sent, retried := 1, 0; ; sent++ {
+		res, err := f.attempt(req, way, address)
+		again, pause := f.again(req, res, err, sent, &retried)
+		if !again || req.Context().Err() != nil || !body.rewind(req, err) {
+			return f.finish(req, res, err)
+		}
+		if address = f.state.table.Next(f.backend.Endpoints, tried); address == "" { // all were tried
+			if retried == 0 {
+				return f.finish(req, res, err)
+			}
+			tried, address = nil, f.state.table.Next(f.backend.Endpoints, nil)
+		}
+		tried = append(tried, address)
+		if res != nil {
+			res.Body.Close()
+		}
+		if err := wait(req.Context(), pause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// change makes of a client's request what a backend gets.
+func (f *forwarding) change(req *http.Request, to *gateway.Backend) {
+	if r := f.route.Rewrite; r != nil {
+		if r.Host != "" {
+			req.Host = r.Host
+		}
+		if r.Path != nil {
+			u := *req.URL
+			rewritePath(&u, r.Path, f.route.Path)
+			req.URL = &u
+		}
+	}
+	applyToRequest(req, f.route.RequestHeaders)
+	applyToRequest(req, to.RequestHeaders)
+}
+
+// attempt sends a request to an address.
+func (f *forwarding) attempt(req *http.Request, way *way, address string) (*http.Response, error) {
+	u := *req.URL
+	u.Scheme, u.Host = way.scheme, address
+	ctx, cancel := req.Context(), func() {}
+	var timer *time.Timer
+	if f.route.BackendTimeout > 0 {
+		own, stop := context.WithCancelCause(ctx)
+		timer = time.AfterFunc(f.route.BackendTimeout, func() { stop(errTimeout) })
+		ctx, cancel = own, func() { timer.Stop(); stop(nil) }
+	}
+	one := req.WithContext(ctx)
+	one.URL = &u
+	res, err := way.RoundTrip(one)
+	switch {
+	case err != nil:
+		if errors.Is(context.Cause(ctx), errTimeout) {
+			err = errTimeout
+		}
+		cancel()
+	case res.StatusCode == http.StatusSwitchingProtocols: // from here on it is no request
+		if f.timer != nil {
+			f.timer.Stop()
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+	case timer != nil:
+		res.Body = &closing{res.Body, cancel}
+	}
+	return res, err
+}
+
+// closing is a body after which something is to be done.
+type closing struct {
+	io.ReadCloser
+	after func()
+}
+
+func (c *closing) Close() error {
+	defer c.after()
+	return c.ReadCloser.Close()
+}
+
+// again decides whether there is another attempt, and after what pause.
+func (f *forwarding) again(req *http.Request, res *http.Response, err error, sent int, retried *int) (bool, time.Duration) {
+	if err != nil {
+		if _, dialing := errors.AsType[dialError](err); dialing && sent <= dialRetries {
+			return true, 0
+		}
+		// A backend that ends has closed the connection. As Caddy does, what changes nothing is sent again.
+		if !errors.Is(err, errTimeout) && req.Method == http.MethodGet && req.Body == nil && sent <= dialRetries && f.route.Retry == nil {
+			return true, 0
+		}
+	}
+	retry := f.route.Retry
+	if retry == nil || *retried >= min(retry.Attempts, maxAttempts) {
+		return false, 0
+	}
+	status := 0
+	if err != nil {
+		status = http.StatusBadGateway
+		if errors.Is(err, errTimeout) {
+			status = http.StatusGatewayTimeout
+		}
+	} else {
+		status = res.StatusCode
+	}
+	if !slices.Contains(retry.Codes, status) {
+		return false, 0
+	}
+	*retried++
+	return true, min(retry.Backoff<<(*retried-1), maxBackoff)
+}
+
+// finish makes of a backend's answer what the client gets.
+func (f *forwarding) finish(req *http.Request, res *http.Response, err error) (*http.Response, error) {
+	if err != nil {
+		return nil, err
+	}
+	if f.route.CORS != nil {
+		allowOrigin(res.Header, req, f.route.CORS)
+	}
+	applyHeaders(res.Header, f.route.ResponseHeaders)
+	applyHeaders(res.Header, f.backend.ResponseHeaders)
+	return res, nil
+}
+
+func wait(ctx context.Context, pause time.Duration) error {
+	if pause <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// repeated is a body that may be sent more than once.
+type repeated struct {
+	kept []byte
+	once *unread // instead of it, a body that is not kept
+}
+
+// keepBody reads a short body if the route wants more than one attempt.
+func (f *forwarding) keepBody(req *http.Request) (*repeated, error) {
+	if req.Body == nil || req.Body == http.NoBody {
+		return &repeated{}, nil
+	}
+	if f.route.Retry != nil && req.ContentLength > 0 && req.ContentLength <= maxRepeated {
+		kept := make([]byte, req.ContentLength)
+		if _, err := io.ReadFull(req.Body, kept); err != nil {
+			return nil, err
+		}
+		// Reads the trailers, if there are any.
+		_, _ = req.Body.Read(make([]byte, 1))
+		req.Body = io.NopCloser(bytes.NewReader(kept))
+		return &repeated{kept: kept}, nil
+	}
+	once := &unread{ReadCloser: req.Body}
+	req.Body = once
+	return &repeated{once: once}, nil
+}
+
+// rewind makes a request ready for another attempt after one with an error, and reports whether it can.
+func (r *repeated) rewind(req *http.Request, err error) bool {
+	switch {
+	case r.once != nil:
+		_, dialing := errors.AsType[dialError](err)
+		return dialing && !r.once.begun.Load()
+	case r.kept != nil:
+		req.Body = io.NopCloser(bytes.NewReader(r.kept))
+	}
+	return true
+}
+
+// unread is a body that knows whether somebody has begun to read it. It is not closed before, because it may be sent elsewhere.
+type unread struct {
+	io.ReadCloser
+	begun atomic.Bool
+}
+
+func (u *unread) Read(p []byte) (int, error) {
+	u.begun.Store(true)
+	return u.ReadCloser.Read(p)
+}
+
+func (u *unread) Close() error {
+	if !u.begun.Load() {
+		return nil
+	}
+	return u.ReadCloser.Close()
+}
+
+// dialError says that an address did not accept a connection, so that it has got nothing of a request.
+type dialError struct{ error }
+
+func (e dialError) Unwrap() error { return e.error }
+
+// dial connects to a backend.
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: 3 * time.Second}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, dialError{err}
+	}
+	return conn, nil
+}
