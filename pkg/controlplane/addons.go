@@ -24,7 +24,7 @@ type addonParts struct {
 
 func newAddonParts(cfg config.Config, report *state.Recorder, nodes *tunnel.Hub, voter addon.Voter) (parts addonParts) {
 	pools := len(cfg.Network.Pools) > 0 || cfg.Network.MetalLB
-	addresses := addon.NewGatewayAddresses(pools && !cfg.Disabled("servicelb"))
+	addresses := addon.NewGatewayAddresses(pools && !cfg.Disabled("servicelb"), !cfg.Disabled("gateway"))
 	for _, a := range addons.All() {
 		if a.Admission != nil {
 			parts.admission = append(parts.admission, *a.Admission(cfg))

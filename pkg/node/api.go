@@ -12,6 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/announcer"
 	"github.com/coracle-dev/coracle/pkg/network/apibalancer"
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/pkg/network/nodetunnel"
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
 )
@@ -54,6 +55,9 @@ func announcements(cfg config.Config, servers *apibalancer.Balancer, node *kube.
 	}
 	if cfg.Role == config.Server {
 		a.OwnDial, a.VIPs, a.APIPort = cfg.API.Local().String(), cfg.API.VIPs, cfg.API.Port
+		if !cfg.Disabled("gateway") {
+			a.Gateway = gateway.Dir(cfg.Dirs.Gateway())
+		}
 	}
 	return a
 }

@@ -34,7 +34,7 @@ func Addon() addon.Addon {
 			// As the administrator, because the role of system:coracle is pruned with the manifest.
 			return []addon.Component{
 				{Name: "servicelb-removal", Component: Removal{Kubeconfig: s.Admin}, After: []addon.Event{addon.Leading}},
-				{Name: "lb-owners", Component: Announced{Voter: s.Voter}},
+				{Name: "lb-owners", Component: Announced{Voter: s.Voter, Gateways: s.Addresses}},
 				{Name: "service-ports", Component: Existing{Kubeconfig: s.Admin, Config: s.Config}, After: []addon.Event{addon.Leading}},
 			}
 		},
@@ -47,7 +47,7 @@ func Addon() addon.Addon {
 
 func balancers(s addon.Server) []addon.Component {
 	existing := Existing{Kubeconfig: s.Kubeconfig, Config: s.Config}
-	announced := Announced{Kubeconfig: s.Kubeconfig, Pools: poolsOf(s.Config), Voter: s.Voter}
+	announced := Announced{Kubeconfig: s.Kubeconfig, Pools: poolsOf(s.Config), Voter: s.Voter, Gateways: s.Addresses}
 	return []addon.Component{{Name: "service-ports", After: []addon.Event{addon.Leading}, Component: existing}, {Name: "lb-owners", Component: announced}, {Name: "servicelb", After: []addon.Event{addon.Leading}, Component: Balancers{
 		Kubeconfig:   s.Kubeconfig,
 		Self:         s.Config.Node.Name,
@@ -55,6 +55,7 @@ func balancers(s addon.Server) []addon.Component {
 		NodePorts:    s.Config.Network.NodePorts,
 		Pools:        poolsOf(s.Config),
 		Ping:         s.Ping,
+		Gateways:     s.Addresses,
 		NoConnection: func(err error) bool { return errors.Is(err, tunnel.ErrNoTunnel) },
 		Report:       func(all []LoadBalancer) { s.Report(all) },
 	}}}

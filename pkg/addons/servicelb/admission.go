@@ -140,6 +140,9 @@ func (p *plugin) refuse(o owners, c claim, s *corev1.Service) error {
 			}
 		}
 	}
+	if gateway := o.gateways[c.addr]; gateway != "" {
+		return fmt.Errorf("%s belongs to Gateway %s: use another address", c.addr, gateway)
+	}
 	if other := o.service(c, s); other != "" {
 		return fmt.Errorf("port %s of %s is held by %s: use another port or address", c.port, c.addr, other)
 	}

@@ -18,13 +18,14 @@ type Announced struct {
 	Kubeconfig string
 	Pools      Pools
 	Voter      addon.Voter
+	Gateways   *addon.GatewayAddresses
 }
 
 // Run works until ctx is done. It is ready at once.
 func (a Announced) Run(ctx context.Context, ready func()) error {
 	ready()
 	if a.Pools.none() {
-		a.Voter.SetPool(map[netip.Addr][]string{}) // the voter waits for it, also for the address of the API
+		a.Voter.SetPool(map[netip.Addr][]string{}, nil) // the voter waits for it, also for the address of the API
 		<-ctx.Done()
 		return nil
 	}
@@ -45,14 +46,17 @@ func (a Announced) Run(ctx context.Context, ready func()) error {
 	}
 	cache.WaitFor(ctx, "", f.services.synced)
 	for ctx.Err() == nil {
+		next := a.Gateways.Next()
 		services := listOf[*corev1.Service](f.services)
-		f.need(ctx, services)
+		gateways, known := a.Gateways.Gateways()
+		f.need(ctx, services, len(gateways) > 0)
 		unusable, err := a.Pools.unusable()
-		if err == nil && ctx.Err() == nil {
+		if err == nil && known && ctx.Err() == nil {
 			in := snapshot{services: services, nodes: listOf[*corev1.Node](f.nodes), endpoints: f.endpoints(), pools: a.Pools.current(), unusable: unusable}
-			a.Voter.SetPool(in.announced())
+			a.Voter.SetPool(in.announced(gateways))
 		}
 		select {
+		case <-next:
 		case <-f.changed:
 		case <-ctx.Done():
 		}

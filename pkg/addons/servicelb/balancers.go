@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
@@ -37,6 +38,8 @@ type Balancers struct {
 	Reserved []Reserved
 	// Pools are addresses that belong to no node. Without any, Services get addresses of nodes.
 	Pools Pools
+	// Gateways are those that get addresses of the pools as well.
+	Gateways *addon.GatewayAddresses
 	// NodePorts is the range of NodePorts, FIRST-LAST.
 	NodePorts string
 	// Self is the node of this server, which is never pinged.
@@ -94,8 +97,10 @@ func (b Balancers) run(ctx context.Context, client kubernetes.Interface) error {
 	if !cache.WaitFor(ctx, "", f.services.synced) {
 		return nil
 	}
+	defer b.Gateways.Decide(nil)
 	pause := firstPause
 	for {
+		next := b.Gateways.Next()
 		var err error
 		if f.left.Swap(false) {
 			err = c.cleanUp(ctx)
@@ -120,6 +125,7 @@ func (b Balancers) run(ctx context.Context, client kubernetes.Interface) error {
 		case <-ctx.Done():
 			return nil
 		case <-f.changed:
+		case <-next:
 		case <-again:
 		}
 	}

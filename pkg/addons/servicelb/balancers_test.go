@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 )
 
 // versionServices makes a fake API give Services a new resource version with each write, as a real one does. Without
@@ -50,7 +52,9 @@ func TestRun(t *testing.T) {
 	client := fake.NewClientset(member("a", "10.0.0.1"), member("b", "10.0.0.2", silent))
 	versionServices(client)
 	stopped := make(chan error, 1)
-	go func() { stopped <- (Balancers{NodePorts: "30000-32767", Reserved: reserved}).run(ctx, client) }()
+	go func() {
+		stopped <- (Balancers{Gateways: addon.NewGatewayAddresses(false, false), NodePorts: "30000-32767", Reserved: reserved}).run(ctx, client)
+	}()
 	services := client.CoreV1().Services("default")
 	await := func(name, what string, ok func(*corev1.Service) bool) *corev1.Service {
 		t.Helper()
@@ -143,7 +147,9 @@ func TestFailing(t *testing.T) {
 			return a.(clienttesting.PatchAction).GetName() == "bad", nil, errors.New("refused")
 		})
 		stopped := make(chan error, 1)
-		go func() { stopped <- (Balancers{NodePorts: "30000-32767"}).run(ctx, client) }()
+		go func() {
+			stopped <- (Balancers{Gateways: addon.NewGatewayAddresses(false, false), NodePorts: "30000-32767"}).run(ctx, client)
+		}()
 		time.Sleep(5 * time.Minute)
 		if _, err := client.CoreV1().Services("default").Create(ctx, lb("web", 1, "80"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -165,7 +171,7 @@ func TestLetGo(t *testing.T) {
 	own, other := lb("own", 0, "80", has("10.0.0.1")), lb("other", 1, "80", has("192.0.2.1"))
 	own.Status.Conditions = []metav1.Condition{{Type: readyCondition, Status: metav1.ConditionTrue}}
 	client := fake.NewClientset()
-	c := &controller{client: client, feed: newFeed(client)}
+	c := &controller{Balancers: Balancers{Gateways: addon.NewGatewayAddresses(false, false)}, client: client, feed: newFeed(client)}
 	for _, s := range []*corev1.Service{own, other} {
 		s.Spec.Type, s.Finalizers = corev1.ServiceTypeClusterIP, []string{finalizer}
 		if _, err := client.CoreV1().Services(s.Namespace).Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
@@ -225,7 +231,7 @@ func TestShadows(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	client := fake.NewClientset()
-	c := &controller{client: client, shadowed: map[shadowed]bool{}}
+	c := &controller{Balancers: Balancers{Gateways: addon.NewGatewayAddresses(false, false)}, client: client, shadowed: map[shadowed]bool{}}
 	for _, pid := range []string{"7", "8"} { // it was started again
 		in.nodes = []*corev1.Node{member("a", "10.0.0.1", says("80/TCP", `,"held":{"80/TCP":"nginx (pid `+pid+`)"}`))}
 		if err := c.reportShadows(t.Context(), in.plan(nil).outcomes[0], &sync.Mutex{}); err != nil {

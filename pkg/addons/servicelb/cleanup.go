@@ -21,7 +21,7 @@ func (c *controller) cleanUp(ctx context.Context) error {
 	if err := releaseAll(ctx, c.client, func(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeLoadBalancer }); err != nil {
 		return err
 	}
-	if len(c.services()) > 0 {
+	if len(c.services())+len(c.gateways()) > 0 {
 		return nil // sync writes the queries
 	}
 	return withdrawQueries(ctx, c.client)

@@ -43,14 +43,10 @@ func anySelected(nodes []*corev1.Node) bool {
 
 // unsuitable says why a node cannot serve a Service, "" if it can. It does not consider whether the node is lost.
 func unsuitable(n *corev1.Node, s *corev1.Service, selected bool) string {
-	exclude, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
-	if on, err := strconv.ParseBool(exclude); err == nil && !on {
-		excluded = false
-	}
 	switch {
 	case n.DeletionTimestamp != nil:
 		return "it is being removed"
-	case excluded:
+	case isExcluded(n):
 		return "it has the label " + corev1.LabelNodeExcludeBalancers
 	case selected && n.Labels[k3sEnable] != "true" && n.Labels[ownEnable] != "true":
 		return fmt.Sprintf("other nodes have the label %s or %s, and it has not", ownEnable, k3sEnable)
@@ -63,6 +59,13 @@ func unsuitable(n *corev1.Node, s *corev1.Service, selected bool) string {
 		return "it has the taint " + taint
 	}
 	return ""
+}
+
+// isExcluded reports whether a node's label says that it serves no load balancer.
+func isExcluded(n *corev1.Node) bool {
+	text, labelled := n.Labels[corev1.LabelNodeExcludeBalancers]
+	on, err := strconv.ParseBool(text)
+	return labelled && (on || err != nil)
 }
 
 // untolerated returns a taint that the Service does not tolerate, as k3s's pod for the Service would not; "" if there is none.

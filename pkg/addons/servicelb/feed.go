@@ -57,19 +57,20 @@ func (f *feed) start(ctx context.Context) {
 	f.services = f.watch(ctx, coreinformers.NewFilteredServiceInformer(f.client, "", 0, nil, ofType), kube.Trim(trimService))
 }
 
-// need starts or stops the watches that a plan for some Services needs, and waits until they are in sync.
-func (f *feed) need(ctx context.Context, services []*corev1.Service) {
+// need starts or stops the watches that a plan for some Services, and for Gateways if there are any, needs, and waits until they are in sync.
+func (f *feed) need(ctx context.Context, services []*corev1.Service, gateways bool) {
 	local := false
 	for _, s := range services {
 		local = local || isLocal(s)
 	}
-	if len(services) > 0 && f.nodes == nil {
+	none := len(services) == 0 && !gateways
+	if !none && f.nodes == nil {
 		f.nodes = f.watch(ctx, coreinformers.NewNodeInformer(f.client, 0, nil), kube.Trim(trimNode))
 	}
 	if local && f.slices == nil {
 		f.slices = f.watch(ctx, discoveryinformers.NewEndpointSliceInformer(f.client, "", 0, nil), kube.Trim(trimSlice))
 	}
-	f.nodes, f.slices = f.nodes.stopIf(len(services) == 0), f.slices.stopIf(!local)
+	f.nodes, f.slices = f.nodes.stopIf(none), f.slices.stopIf(!local)
 	for _, w := range []*watching{f.nodes, f.slices} {
 		if w != nil {
 			cache.WaitFor(ctx, "", w.synced)

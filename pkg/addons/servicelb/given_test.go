@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 )
 
 // TestSameTime: an address that comes to two Services at the same time, because neither was there when the other was checked, is taken from the load balancer.
@@ -56,7 +58,9 @@ func TestSameTime(t *testing.T) {
 					return true, nil, nil // their names are times: in this test several have the same
 				})
 				stopped := make(chan error, 1)
-				go func() { stopped <- (Balancers{NodePorts: "30000-32767"}).run(ctx, client) }()
+				go func() {
+					stopped <- (Balancers{Gateways: addon.NewGatewayAddresses(false, false), NodePorts: "30000-32767"}).run(ctx, client)
+				}()
 				web := lb("web", 0, "80")
 				web.ResourceVersion = "1"
 				if _, err := client.CoreV1().Services("default").Create(ctx, web, metav1.CreateOptions{}); err != nil {

@@ -59,6 +59,9 @@ type outcome struct {
 	refused *metav1.Condition
 	// shadows are ports that a process on a node began to use after the Service got them.
 	shadows []shadow
+	// pooled: the addresses are of pools; problem says why some are missing.
+	pooled  bool
+	problem string
 }
 
 func outcomeOf(req *request, placements []*placement, c candidates, now time.Time) outcome {

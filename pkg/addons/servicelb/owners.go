@@ -20,6 +20,7 @@ import (
 type owners struct {
 	nodes    map[netip.Addr][]*corev1.Node
 	services []corev1.Service
+	gateways map[netip.Addr]string // addresses that Gateways have for themselves, with their names
 	balances bool
 }
 
@@ -46,6 +47,9 @@ func (p *plugin) owners(ctx context.Context, services bool) (owners, error) {
 			return o, fmt.Errorf("listing Services: %w", err)
 		}
 		o.services = all.Items
+		if o.gateways, err = gatewayAddresses(ctx, p.client); err != nil {
+			return o, err
+		}
 	}
 	return o, nil
 }

@@ -114,6 +114,9 @@ func (in snapshot) plan(reserved []Reserved) plan {
 			}
 			continue
 		}
+		if isGateway(s.Service) { // it gets addresses of servers, from others
+			continue
+		}
 		c := in.candidates(s, nodes, selected)
 		why[s.UID] = c
 		for _, n := range c.able {

@@ -10,13 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // pooledOutcome returns the outcome for a Service that gets addresses of pools.
 func pooledOutcome(req *request, got *assignment) outcome {
-	o := outcome{service: req.Service}
+	o := outcome{service: req.Service, pooled: true, problem: got.problem}
 	var addrs []address
 	for _, a := range got.addrs {
 		addrs = append(addrs, address{Addr: a})
@@ -49,6 +50,9 @@ func (got *assignment) isNew(req *request) bool {
 
 // announcers returns the nodes that may announce the addresses of a Service.
 func (in snapshot) announcers(s *corev1.Service, selected bool) (names []string) {
+	if isGateway(s) {
+		return in.gatewayNodes()
+	}
 	where := in.endpoints[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}]
 	for _, n := range in.nodes {
 		switch {
@@ -62,9 +66,9 @@ func (in snapshot) announcers(s *corev1.Service, selected bool) (names []string)
 	return names
 }
 
-// announced returns the addresses of pools that Services have by their status, each with the nodes that may announce it: those of an address that
-// is shared must be able to serve all its Services.
-func (in snapshot) announced() map[netip.Addr][]string {
+// announced returns the addresses of pools that Services and Gateways have by their status, each with the nodes that may announce it: those of an address that
+// is shared must be able to serve all its Services. ports are those of the addresses that Gateways have.
+func (in snapshot) announced(gateways []addon.Gateway) (pool, ports map[netip.Addr][]string) {
 	selected, own := anySelected(in.nodes), undisputed(in.nodes)
 	isNodes := map[netip.Addr]bool{}
 	for _, addrs := range own {
@@ -72,24 +76,34 @@ func (in snapshot) announced() map[netip.Addr][]string {
 			isNodes[a.Addr] = true
 		}
 	}
-	out := map[netip.Addr][]string{}
+	pool, ports = map[netip.Addr][]string{}, map[netip.Addr][]string{}
+	announce := func(a netip.Addr, names []string) bool {
+		if poolOf(in.pools, a) == nil || isNodes[a] || in.unusable.why(a) != "" {
+			return false
+		}
+		if before, shared := pool[a]; shared {
+			names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !slices.Contains(before, n) })
+		}
+		pool[a] = names
+		return true
+	}
 	for _, s := range in.services {
 		if !serves(s) || condition(s, readyCondition) == nil {
 			continue
 		}
 		names := in.announcers(s, selected)
 		for _, a := range addressesIn(s) {
-			if poolOf(in.pools, a) == nil || isNodes[a] || in.unusable.why(a) != "" {
-				continue
-			}
-			if before, shared := out[a]; shared {
-				out[a] = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !slices.Contains(before, n) })
-			} else {
-				out[a] = names
+			announce(a, names)
+		}
+	}
+	for _, g := range gateways {
+		for _, a := range g.Has {
+			if announce(a, in.gatewayNodes()) {
+				ports[a] = append(ports[a], g.Ports...)
 			}
 		}
 	}
-	return out
+	return pool, ports
 }
 
 // unusable are addresses that no Service gets.

@@ -82,7 +82,7 @@ func (in snapshot) allocate(own []*request, nodes []*host) map[types.UID]*assign
 // isPooled reports whether a Service gets addresses of pools: those of class coracle.io/node do not, nor do others if no pool is for all, unless
 // they ask for one.
 func (l *allocator) isPooled(s *corev1.Service) bool {
-	if s.Spec.LoadBalancerClass != nil {
+	if s.Spec.LoadBalancerClass != nil || isGateway(s) && asksForNodes(s, l.nodes) {
 		return false
 	}
 	if annotation(s, wantedAddresses) != "" || annotation(s, wantedPool) != "" {
@@ -266,13 +266,13 @@ func (l *allocator) unfit(s *request, a netip.Addr, asked bool) string {
 	}
 	for _, other := range l.users[a] {
 		if other.UID != s.UID && !canShare(s, other) {
-			return fmt.Sprintf("it belongs to Service %s/%s; two Services share an address if they have other ports and the same value of the annotation %s",
-				other.Namespace, other.Name, sharingKey[0])
+			return fmt.Sprintf("it belongs to %s %s/%s; two share an address if they have other ports and the same value of the annotation %s",
+				kindOf(other.Service), other.Namespace, other.Name, sharingKey[0])
 		}
 	}
 	for _, other := range l.listed[a] { // one that is about to lose it: its update triggers the next plan
 		if other.UID != s.UID && !slices.Contains(l.users[a], other) && !canShare(s, other) {
-			return fmt.Sprintf("Service %s/%s still has it", other.Namespace, other.Name)
+			return fmt.Sprintf("%s %s/%s still has it", kindOf(other.Service), other.Namespace, other.Name)
 		}
 	}
 	return ""

@@ -1,6 +1,7 @@
 package servicelb
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
@@ -164,11 +166,17 @@ func TestAnnounced(t *testing.T) {
 		endpoints: map[types.NamespacedName]places{{Namespace: "default", Name: "near"}: {ready: map[string]bool{"b": true}}},
 		pools:     []pool{addresses(t, "default", "192.0.2.1-192.0.2.9,10.0.0.1")},
 	}
-	got := in.announced()
-	for ip, want := range map[string][]string{"192.0.2.1": {"a", "b", "c"}, "192.0.2.2": {"b"}, "203.0.113.1": nil, "10.0.0.1": nil} {
-		if names := got[netip.MustParseAddr(ip)]; !slices.Equal(names, want) {
-			t.Errorf("%s may be announced by %v, not %v", ip, names, want)
+	ip := netip.MustParseAddr
+	got, ports := in.announced([]addon.Gateway{ // one that has an address of its own, one that shares one, and one with what is in no pool
+		{Has: []netip.Addr{ip("192.0.2.3")}, Ports: []string{"80/TCP"}}, {Has: []netip.Addr{ip("192.0.2.2")}, Ports: []string{"53/UDP"}}, {Has: []netip.Addr{ip("203.0.113.2")}},
+	})
+	for text, want := range map[string][]string{"192.0.2.1": {"a", "b", "c"}, "192.0.2.2": nil, "192.0.2.3": {"a"}, "203.0.113.1": nil, "203.0.113.2": nil, "10.0.0.1": nil} {
+		if names := got[ip(text)]; !slices.Equal(names, want) {
+			t.Errorf("%s may be announced by %v, not %v", text, names, want)
 		}
+	}
+	if want := map[netip.Addr][]string{ip("192.0.2.2"): {"53/UDP"}, ip("192.0.2.3"): {"80/TCP"}}; !maps.EqualFunc(ports, want, slices.Equal) {
+		t.Errorf("the ports of Gateways are %v, not %v", ports, want)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
@@ -40,17 +41,22 @@ type controller struct {
 	since    map[portQuery]time.Time       // when each open query was made first; nil before the first sync
 	shadowed map[shadowed]bool             // events that were sent already
 	given    []given                       // lately
+	decided  map[types.UID]addon.Decision  // about Gateways, the last time
+	// unsettled: what Gateways were given may have come to a Service too, which is looked for until settled.
+	unsettled bool
+	settled   time.Time
 }
 
 // sync makes a plan and carries it out. soon is when to call it again even without an event, 0 for never.
 func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 	services := c.services()
-	if len(services) == 0 { // before the watch of nodes ends
+	gateways := c.gateways()
+	if len(services)+len(gateways) == 0 { // before the watch of nodes ends
 		if err := c.writeQueries(ctx, plan{}); err != nil {
 			return 0, err
 		}
 	}
-	c.feed.need(ctx, services)
+	c.feed.need(ctx, services, len(gateways) > 0)
 	if ctx.Err() != nil {
 		return 0, nil
 	}
@@ -61,19 +67,21 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
+	pools := c.Pools.current()
 	in := snapshot{
-		services: services, nodes: listOf[*corev1.Node](c.feed.nodes), endpoints: c.feed.endpoints(),
-		lost: c.alive.lost(), nodePorts: nodePorts, since: c.since, now: time.Now(), pools: c.Pools.current(),
+		services: c.withGateways(services, gateways, pools), nodes: listOf[*corev1.Node](c.feed.nodes), endpoints: c.feed.endpoints(),
+		lost: c.alive.lost(), nodePorts: nodePorts, since: c.since, now: time.Now(), pools: pools,
 	}
 	if in.unusable, err = c.Pools.unusable(); err != nil {
 		return 0, err
 	}
 	c.forget(in)
 	p := in.plan(c.Reserved)
-	if p.grants {
+	if p.grants || c.unsettled {
 		if in.external, err = c.external(ctx); err != nil {
 			return 0, err
 		}
+		c.unsettled = in.now.Before(c.settled)
 		p = in.plan(c.Reserved)
 	}
 	c.alive.follow(ctx, slices.DeleteFunc(slices.Collect(maps.Keys(p.serving)), func(n string) bool { return n == c.Self }))
@@ -84,6 +92,10 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 		soon = changeTimeout
 	case len(in.external) > 0: // the watch does not show when they are removed
 		soon = checkInterval
+	}
+	p.outcomes = c.decide(p.outcomes)
+	if left := max(time.Until(c.settled), time.Millisecond); c.unsettled && (soon == 0 || left < soon) {
+		soon = left
 	}
 	asked, written := c.writeQueries(ctx, p), c.write(ctx, p.outcomes)
 	again, withdrawn := c.withdraw(ctx)

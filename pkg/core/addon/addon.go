@@ -93,8 +93,8 @@ type Server struct {
 type Voter interface {
 	// Wanted is closed when the first node asks for votes.
 	Wanted() <-chan struct{}
-	// SetPool replaces the addresses of load balancers, each with the nodes that may announce it.
-	SetPool(map[netip.Addr][]string)
+	// SetPool replaces the addresses of Services and Gateways, each with the nodes that may announce it, and the ports of those of Gateways.
+	SetPool(pool, ports map[netip.Addr][]string)
 }
 
 // Node is what an add-on may use on a node.

@@ -2,11 +2,11 @@ package addon
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -66,9 +66,9 @@ type GatewayAddresses struct {
 	decisions map[types.UID]Decision
 }
 
-// NewGatewayAddresses returns one for a server. Without pools all Gateways get addresses of servers.
-func NewGatewayAddresses(pools bool) *GatewayAddresses {
-	return &GatewayAddresses{pools: pools, next: make(chan struct{})}
+// NewGatewayAddresses returns one for a server. Without pools all Gateways get addresses of servers; without the add-on gateway there are none.
+func NewGatewayAddresses(pools, gateway bool) *GatewayAddresses {
+	return &GatewayAddresses{pools: pools, known: !gateway, next: make(chan struct{})}
 }
 
 // Pools reports whether Gateways may get addresses of pools.
@@ -85,7 +85,7 @@ func (g *GatewayAddresses) Next() <-chan struct{} {
 func (g *GatewayAddresses) SetGateways(all []Gateway) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.known && equality.Semantic.DeepEqual(all, g.gateways) {
+	if g.known && reflect.DeepEqual(all, g.gateways) {
 		return
 	}
 	g.gateways, g.known = slices.Clone(all), true
@@ -103,7 +103,7 @@ func (g *GatewayAddresses) Gateways() (all []Gateway, known bool) {
 func (g *GatewayAddresses) Decide(all map[types.UID]Decision) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if (all == nil) == (g.decisions == nil) && equality.Semantic.DeepEqual(all, g.decisions) {
+	if reflect.DeepEqual(all, g.decisions) {
 		return
 	}
 	g.decisions = all

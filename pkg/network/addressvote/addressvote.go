@@ -50,6 +50,8 @@ type Beat struct {
 	Majority bool `json:"majority,omitempty"`
 	// Healthy says that the API server of the node's machine works.
 	Healthy bool `json:"healthy,omitempty"`
+	// Gateway says that the gateway of the node's machine serves.
+	Gateway bool `json:"gateway,omitempty"`
 	// Leaving says that the node gives up everything and wants nothing more.
 	Leaving bool `json:"leaving,omitempty"`
 }
@@ -61,6 +63,8 @@ type Ballot struct {
 	Votes []netip.Addr `json:"votes,omitempty"`
 	// Guarded are those of Votes at which the node's own processes must not be reached.
 	Guarded []netip.Addr `json:"guarded,omitempty"`
+	// Ports are, of those of Guarded that are addresses of Gateways, the ports at which the node's gateway must be reached, as "80/TCP".
+	Ports map[netip.Addr][]string `json:"ports,omitempty"`
 }
 
 // score orders the candidates for an address: the one with the highest score is preferred. Each address has another order, so

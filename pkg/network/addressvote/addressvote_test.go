@@ -56,7 +56,7 @@ func (w *world) boot(i int) {
 	}
 }
 
-func (w *world) setPool(i int) { w.voters[i].SetPool(map[netip.Addr][]string{w.address: w.able}) }
+func (w *world) setPool(i int) { w.voters[i].SetPool(map[netip.Addr][]string{w.address: w.able}, nil) }
 
 func (w *world) start(n *simulated) {
 	conns := n.conns
@@ -293,5 +293,44 @@ func TestVIP(t *testing.T) {
 	}
 	if got, _ := server.Beat(Beat{Seq: 2, Majority: true, Healthy: true}); !slices.Equal(got.Votes, []netip.Addr{vip}) || len(got.Guarded) > 0 {
 		t.Errorf("the server gets %+v", got)
+	}
+}
+
+// TestGatewayVotes: only nodes that may and whose gateway serves get the address of a Gateway, with the ports that any server names.
+func TestGatewayVotes(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	a := netip.MustParseAddr("192.0.2.1")
+	v := newVoter(nil, func() time.Time { return now })
+	v.SetPool(map[netip.Addr][]string{a: {"server", "other"}}, map[netip.Addr][]string{a: {"80/TCP"}})
+	agent, server, other := v.Connect("agent", false, func() {}), v.Connect("server", true, func() {}), v.Connect("other", true, func() {})
+	now = now.Add(Grace)
+	if got, _ := agent.Beat(Beat{Seq: 1, Majority: true, Gateway: true}); len(got.Votes) > 0 {
+		t.Errorf("an agent gets %v", got.Votes)
+	}
+	if got, _ := server.Beat(Beat{Seq: 1, Majority: true}); len(got.Votes) > 0 {
+		t.Errorf("a server without a gateway gets %v", got.Votes)
+	}
+	got, _ := server.Beat(Beat{Seq: 2, Majority: true, Gateway: true})
+	if !slices.Equal(got.Votes, []netip.Addr{a}) || !slices.Equal(got.Guarded, got.Votes) {
+		t.Errorf("the server gets %+v", got)
+	}
+	var tally Tally
+	tally.SetServers([]string{"one", "two", "three"})
+	tally.Count("one", got, now)
+	got.Ports = map[netip.Addr][]string{a: {"443/TCP", "80/TCP"}}
+	tally.Count("two", got, now)
+	if ports, ok := tally.Ports(a, now); !ok || !slices.Equal(ports, []string{"443/TCP", "80/TCP"}) {
+		t.Errorf("the ports are %v, %t", ports, ok)
+	}
+	if _, ok := tally.Ports(netip.MustParseAddr("192.0.2.2"), now); ok {
+		t.Error("the address of a Service has ports")
+	}
+	// Its gateway has ended: it yields the address, and the next gets it.
+	if got, _ := server.Beat(Beat{Seq: 3, Majority: true, Holds: []netip.Addr{a}}); len(got.Votes) > 0 {
+		t.Errorf("a server whose gateway has ended keeps %v", got.Votes)
+	}
+	server.Beat(Beat{Seq: 4, Majority: true, Yields: []netip.Addr{a}})
+	if got, _ := other.Beat(Beat{Seq: 1, Majority: true, Gateway: true}); !slices.Equal(got.Votes, []netip.Addr{a}) {
+		t.Errorf("the other server gets %+v", got)
 	}
 }

@@ -74,7 +74,7 @@ func TestHandler(t *testing.T) {
 	default:
 		t.Error("nobody learns that a node asked")
 	}
-	v.SetPool(map[netip.Addr][]string{address: {"a"}})
+	v.SetPool(map[netip.Addr][]string{address: {"a"}}, nil)
 	v.mu.Lock()
 	if time.Since(v.started) > Grace {
 		t.Error("the first pool begins no grace period")
@@ -120,7 +120,7 @@ func TestFlood(t *testing.T) {
 	}
 	v := newVoter(nil, func() time.Time { return now })
 	a := netip.MustParseAddr("192.0.2.1")
-	v.SetPool(map[netip.Addr][]string{a: {"n"}})
+	v.SetPool(map[netip.Addr][]string{a: {"n"}}, nil)
 	many := []netip.Addr{a}
 	for b := netip.MustParseAddr("198.51.100.0"); len(many) < 1000; b = b.Next() {
 		many = append(many, b)

@@ -16,6 +16,7 @@ type Tally struct {
 type ballots struct {
 	until    map[netip.Addr]time.Time
 	guarded  map[netip.Addr]bool
+	ports    map[netip.Addr][]string
 	seq      uint64    // of the last Beat that was answered
 	answered time.Time // when that Beat was sent
 }
@@ -45,6 +46,7 @@ func (t *Tally) Count(server string, b Ballot, sent time.Time) {
 		s.until[a] = sent.Add(Term - margin)
 		s.guarded[a] = slices.Contains(b.Guarded, a)
 	}
+	s.ports = b.Ports
 }
 
 // Keep renews the votes of a server that refused a connection at a time, or was starting: it does not run, so it votes for nobody else, and when it
@@ -90,6 +92,18 @@ func (t *Tally) Held(now time.Time) (held []netip.Addr, guarded map[netip.Addr]b
 	}
 	slices.SortFunc(held, netip.Addr.Compare)
 	return held, guarded
+}
+
+// Ports returns the ports at which a held address of a Gateway is served, sorted: those that any server names, as servers learn of changes one after
+// another. ok is false for the address of a Service.
+func (t *Tally) Ports(a netip.Addr, now time.Time) (all []string, ok bool) {
+	for _, s := range t.servers {
+		if ports, local := s.ports[a]; local && now.Before(s.until[a]) {
+			all, ok = append(all, ports...), true
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), ok
 }
 
 // Majority reports whether more than half of the servers have answered within the last Term.

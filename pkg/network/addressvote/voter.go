@@ -16,6 +16,7 @@ type Voter struct {
 
 	mu     sync.Mutex
 	pool   map[netip.Addr][]string // the nodes that may announce an address
+	ports  map[netip.Addr][]string // of addresses of Gateways, which are in pool too
 	known  bool                    // pool was set
 	nodes  map[string]candidate
 	votes  map[netip.Addr]vote
@@ -26,9 +27,9 @@ type Voter struct {
 
 // candidate is a node that sends Beats.
 type candidate struct {
-	server, healthy, majority bool
-	holds, refuses            map[netip.Addr]bool
-	seen                      time.Time
+	server, healthy, majority, gateway bool
+	holds, refuses                     map[netip.Addr]bool
+	seen                               time.Time
 }
 
 // vote is what the server gave away.
@@ -66,14 +67,15 @@ func (v *Voter) Serves() bool {
 	return v.known
 }
 
-// SetPool replaces the addresses of Services, each with the nodes that may announce it. The first call begins the grace period.
-func (v *Voter) SetPool(pool map[netip.Addr][]string) {
+// SetPool replaces the addresses of Services and Gateways, each with the nodes that may announce it, and the ports of those of Gateways, which only
+// nodes with a gateway that serves get. The first call begins the grace period.
+func (v *Voter) SetPool(pool, ports map[netip.Addr][]string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.known {
 		v.known, v.started = true, v.now()
 	}
-	v.pool = pool
+	v.pool, v.ports = pool, ports
 }
 
 // Conn is a connection of a node.
@@ -139,11 +141,22 @@ func (v *Voter) beat(node string, server bool, b Beat) Ballot {
 		delete(v.nodes, node)
 		return Ballot{Seq: b.Seq}
 	}
-	v.nodes[node] = candidate{server: server, healthy: b.Healthy, majority: b.Majority, holds: v.ours(b.Holds), refuses: v.ours(b.Refuses), seen: now}
+	v.nodes[node] = candidate{server: server, healthy: b.Healthy, majority: b.Majority, gateway: b.Gateway, holds: v.ours(b.Holds), refuses: v.ours(b.Refuses), seen: now}
 	out := Ballot{Seq: b.Seq}
 	for a, able := range v.pool {
-		if v.decide(a, node, able, now) {
-			out.Votes, out.Guarded = append(out.Votes, a), append(out.Guarded, a)
+		ports, local := v.ports[a]
+		if local {
+			able = v.gateways(able)
+		}
+		if !v.decide(a, node, able, now) {
+			continue
+		}
+		out.Votes, out.Guarded = append(out.Votes, a), append(out.Guarded, a)
+		if local {
+			if out.Ports == nil {
+				out.Ports = map[netip.Addr][]string{}
+			}
+			out.Ports[a] = ports
 		}
 	}
 	for _, a := range v.vips {
@@ -182,6 +195,16 @@ func (v *Voter) forget(now time.Time) {
 func (v *Voter) servers() (names []string) {
 	for name, c := range v.nodes {
 		if c.server && c.healthy {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// gateways returns those of some nodes whose gateways serve.
+func (v *Voter) gateways(able []string) (names []string) {
+	for _, name := range able {
+		if v.nodes[name].gateway {
 			names = append(names, name)
 		}
 	}

@@ -2,6 +2,7 @@ package announcer
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -22,7 +23,7 @@ type placed struct {
 // apply adds and removes addresses so that this machine has those that the votes give it.
 func (r *running) apply(ctx context.Context) {
 	now := time.Now()
-	held, guarded := r.tally.Held(now)
+	held, ofPool := r.tally.Held(now)
 	for address, p := range r.has {
 		if slices.Contains(held, address) {
 			if p.adopted {
@@ -36,21 +37,27 @@ func (r *running) apply(ctx context.Context) {
 		r.remove(address, p, "the servers do not vote for this node any more")
 		r.yield(address)
 	}
-	var api, pool []netip.Addr
-	for _, address := range held {
-		if guarded[address] {
-			pool = append(pool, address)
-		} else {
-			api = append(api, address)
-		}
-	}
-	guardErr := r.guard.set(ctx, r.log, pool, api) // nothing is announced before that
+	guardErr := r.guard.set(ctx, r.log, r.guardedAddresses(held, ofPool, now)) // nothing is announced before that
 	for _, address := range held {
 		now = time.Now() // nft and each address take time, in which votes expire
 		if still, _ := r.tally.Held(now); r.has[address] == nil && slices.Contains(still, address) {
 			r.add(address, now, guardErr)
 		}
 	}
+}
+
+// guardedAddresses are held addresses with what is open at them.
+func (r *running) guardedAddresses(held []netip.Addr, ofPool map[netip.Addr]bool, now time.Time) (all []guarded) {
+	for _, address := range held {
+		g := guarded{Addr: address}
+		if ports, local := r.tally.Ports(address, now); local {
+			g.local, g.ports = true, portRules(ports)
+		} else if !ofPool[address] {
+			g.local, g.ports = true, []string{fmt.Sprintf("tcp dport %d", r.APIPort)}
+		}
+		all = append(all, g)
+	}
+	return all
 }
 
 // retry is after how long it is tried again to announce an address that this node could not.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/network/addressvote"
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
 )
 
@@ -37,6 +38,8 @@ type Announcer struct {
 	// VIPs are the addresses of the API, and APIPort its port; of servers only.
 	VIPs    []netip.Addr
 	APIPort uint16
+	// Gateway is the directory of this machine's gateway, "" if it has none.
+	Gateway gateway.Dir
 }
 
 // Run announces addresses until ctx is done. It is ready at once, and does nothing while there is nothing to announce.
@@ -87,7 +90,8 @@ type running struct {
 	has     map[netip.Addr]*placed
 	refuses map[netip.Addr]time.Time // addresses that cannot be announced, until when it is not tried again
 	guard   guard
-	health  health
+	health  health // of the API server
+	gateway health
 	lonely  time.Time // since when too few servers answer; zero if enough do
 	warned  bool      // that they do not
 }
@@ -105,7 +109,6 @@ const look = 100 * time.Millisecond
 
 func (r *running) run(ctx context.Context) {
 	r.sent = map[uint64]time.Time{}
-	r.guard.port = r.APIPort
 	for address, at := range leftovers() {
 		r.has[address] = &placed{place: at, since: time.Now(), adopted: true}
 	}
@@ -114,6 +117,10 @@ func (r *running) run(ctx context.Context) {
 	defer disconnect()
 	if len(r.VIPs) > 0 {
 		r.tasks.Go(func() { r.health.follow(peers, r.Announcer) })
+	}
+	if r.Gateway != "" {
+		r.gateway.check(ctx, true, r.Gateway.Alive) // before the first Beat, which decides about what this process had before
+		r.tasks.Go(func() { r.gateway.repeat(peers, true, r.Gateway.Alive) })
 	}
 	lost := make(chan struct{}, 1)
 	r.tasks.Go(func() { r.watchGuard(peers, lost) })
@@ -207,7 +214,7 @@ func (r *running) beat(leaving bool) {
 	b := addressvote.Beat{
 		Seq: r.seq, Holds: slices.SortedFunc(maps.Keys(r.has), netip.Addr.Compare), Yields: r.yields,
 		Refuses:  slices.SortedFunc(maps.Keys(r.refuses), netip.Addr.Compare),
-		Majority: r.majority(now), Healthy: len(r.peers) == 1 || r.health.good(now), Leaving: leaving,
+		Majority: r.majority(now), Healthy: len(r.peers) == 1 || r.health.good(now), Gateway: r.gateway.good(now), Leaving: leaving,
 	}
 	r.yields = nil
 	for _, p := range r.peers {

@@ -46,21 +46,29 @@ func TestUnsolicitedAdvertisement(t *testing.T) {
 	}
 }
 
-// TestGuard: only the API's port is open at its address, and nothing at a pool's.
+// TestGuard: only the API's port is open at its address, nothing at a Service's, and a Gateway's ports at its own.
 func TestGuard(t *testing.T) {
 	fake := knftables.NewFake(knftables.InetFamily, "coracle-addresses")
 	tx := fake.NewTransaction()
-	(&guard{port: 6443}).render(tx, []netip.Addr{netip.MustParseAddr("192.0.2.1")}, []netip.Addr{netip.MustParseAddr("2001:db8::1")})
+	(&guard{}).render(tx, []guarded{
+		{Addr: netip.MustParseAddr("192.0.2.1")},
+		{Addr: netip.MustParseAddr("2001:db8::1"), local: true, ports: []string{"tcp dport 6443"}},
+		{Addr: netip.MustParseAddr("192.0.2.2"), local: true, ports: portRules([]string{"80/TCP", "443/UDP", "1/SCTP; accept", "x/TCP"})},
+	})
 	if err := fake.Run(t.Context(), tx); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
 		"iifname lo accept",
-		"ip6 daddr 2001:db8::1 tcp dport 6443 accept",
 		"ip daddr 192.0.2.1 icmp type echo-request accept",
 		"ip daddr 192.0.2.1 reject with icmpx admin-prohibited",
+		"ip6 daddr 2001:db8::1 tcp dport 6443 accept",
 		"ip6 daddr 2001:db8::1 icmpv6 type { echo-request, nd-neighbor-solicit, nd-neighbor-advert, packet-too-big, destination-unreachable, time-exceeded, parameter-problem } accept",
 		"ip6 daddr 2001:db8::1 reject with icmpx admin-prohibited",
+		"ip daddr 192.0.2.2 tcp dport 80 accept",
+		"ip daddr 192.0.2.2 udp dport 443 accept",
+		"ip daddr 192.0.2.2 icmp type { echo-request, destination-unreachable, time-exceeded, parameter-problem } accept",
+		"ip daddr 192.0.2.2 reject with icmpx admin-prohibited",
 	}
 	var got []string
 	for _, r := range fake.Table.Chains["input"].Rules {

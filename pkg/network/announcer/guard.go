@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,10 +18,9 @@ import (
 
 // guard is the nft table that lets nobody reach the node's own processes, such as SSH, through an announced address: a firewall may admit others
 // to the address of a Service that it does not admit to the node. Packets for a Service have another destination by then. At the address of the API
-// only the API answers, and pings are answered at all of them.
+// only the API answers, at one of a Gateway only the ports of its listeners, and pings are answered at all of them.
 type guard struct {
-	port uint16 // of the API
-	have []netip.Addr
+	have []guarded
 	done bool // the table is written
 
 	err   error // the last one, nil after a success
@@ -28,20 +28,29 @@ type guard struct {
 	next  time.Time // when it is tried again after an error
 }
 
+// guarded is an address with the ports at which it may be reached, as nft's expressions: "tcp dport 443".
+type guarded struct {
+	netip.Addr
+	local bool // a process of this machine answers, not a Service
+	ports []string
+}
+
 // nftTimeout is how long nft may take: meanwhile votes expire.
 const nftTimeout = 500 * time.Millisecond
 
-// set makes the table cover addresses of pools and of the API. Without addresses it leaves the table, which then matches nothing that is here. After an error it is tried
+// set makes the table cover addresses. Without addresses it leaves the table, which then matches nothing that is here. After an error it is tried
 // again in pauses that grow, and the log has the first one.
-func (g *guard) set(ctx context.Context, log logrus.FieldLogger, pool, api []netip.Addr) error {
-	want := slices.Concat(pool, []netip.Addr{{}}, api)
-	if g.done && slices.Equal(want, g.have) || len(pool)+len(api) == 0 {
+func (g *guard) set(ctx context.Context, log logrus.FieldLogger, want []guarded) error {
+	same := func(a, b guarded) bool {
+		return a.Addr == b.Addr && a.local == b.local && slices.Equal(a.ports, b.ports)
+	}
+	if g.done && slices.EqualFunc(want, g.have, same) || len(want) == 0 {
 		return nil
 	}
 	if g.err != nil && time.Now().Before(g.next) {
 		return g.err
 	}
-	if err := g.write(ctx, pool, api); err != nil {
+	if err := g.write(ctx, want); err != nil {
 		if g.err == nil {
 			log.WithError(err).Error("this node announces no new address")
 		}
@@ -54,14 +63,14 @@ func (g *guard) set(ctx context.Context, log logrus.FieldLogger, pool, api []net
 }
 
 // write writes the table.
-func (g *guard) write(ctx context.Context, pool, api []netip.Addr) error {
+func (g *guard) write(ctx context.Context, want []guarded) error {
 	family, name, _ := strings.Cut(footprint.AddressTable, " ")
 	kernel, err := knftables.New(knftables.Family(family), name)
 	if err != nil {
 		return fmt.Errorf("starting nft: %w", err)
 	}
 	tx := kernel.NewTransaction()
-	g.render(tx, pool, api)
+	g.render(tx, want)
 	ctx, cancel := context.WithTimeout(ctx, nftTimeout)
 	defer cancel()
 	if err := kernel.Run(ctx, tx); err != nil {
@@ -109,18 +118,18 @@ func (r *running) watchGuard(ctx context.Context, lost chan<- struct{}) {
 }
 
 // render replaces the table in one transaction.
-func (g *guard) render(tx *knftables.Transaction, pool, api []netip.Addr) {
+func (*guard) render(tx *knftables.Transaction, want []guarded) {
 	tx.Add(&knftables.Table{})
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{})
 	tx.Add(&knftables.Chain{Name: "input", Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.InputHook), Priority: knftables.PtrTo(knftables.FilterPriority)})
 	rule := func(text ...any) { tx.Add(&knftables.Rule{Chain: "input", Rule: knftables.Concat(text...)}) }
 	rule("iifname lo accept")
-	for _, address := range api {
-		rule(matches(address), "tcp dport", int(g.port), "accept")
-	}
-	for _, address := range slices.Concat(pool, api) {
-		own := slices.Contains(api, address) // a process here answers, so its connections need path MTU discovery
+	for _, address := range want {
+		for _, port := range address.ports {
+			rule(matches(address.Addr), port, "accept")
+		}
+		own := address.local // its connections need path MTU discovery
 		ping := "icmp type echo-request"
 		switch {
 		case address.Is6() && own:
@@ -130,9 +139,21 @@ func (g *guard) render(tx *knftables.Transaction, pool, api []netip.Addr) {
 		case own:
 			ping = "icmp type { echo-request, destination-unreachable, time-exceeded, parameter-problem }"
 		}
-		rule(matches(address), ping, "accept")
-		rule(matches(address), "reject with icmpx admin-prohibited")
+		rule(matches(address.Addr), ping, "accept")
+		rule(matches(address.Addr), "reject with icmpx admin-prohibited")
 	}
+}
+
+// portRules returns nft's expressions for ports such as "80/TCP". It skips what it does not understand, which a later version may have sent.
+func portRules(ports []string) (rules []string) {
+	for _, text := range ports {
+		number, protocol, _ := strings.Cut(text, "/")
+		port, err := strconv.ParseUint(number, 10, 16)
+		if protocol = strings.ToLower(protocol); err == nil && (protocol == "tcp" || protocol == "udp") {
+			rules = append(rules, fmt.Sprintf("%s dport %d", protocol, port))
+		}
+	}
+	return rules
 }
 
 // matches is nft's expression for packets to an address.

@@ -17,6 +17,9 @@ import (
 // ApplyPath is the path of the request that makes the gateway read its files again. The answer is an Applied.
 const ApplyPath = "/apply"
 
+// AlivePath is the path of the request that only wants an answer.
+const AlivePath = "/alive"
+
 // Applied is what the gateway answers when it has read its files.
 type Applied struct {
 	// Refused says for each listener that cannot serve why, by port.
@@ -82,16 +85,9 @@ func (w *Writer) Remove() error {
 
 // Apply has the gateway read its files, and returns what came of it. It fails while there is no process.
 func (d Dir) Apply(ctx context.Context) (Applied, error) {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", d.Socket())
-	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway"+ApplyPath, nil)
+	answer, err := d.ask(ctx, http.MethodPost, ApplyPath)
 	if err != nil {
 		return Applied{}, err
-	}
-	answer, err := transport.RoundTrip(request)
-	if err != nil {
-		return Applied{}, fmt.Errorf("asking the gateway's process: %w", err)
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
@@ -106,6 +102,31 @@ func (d Dir) Apply(ctx context.Context) (Applied, error) {
 		return Applied{}, fmt.Errorf("reading the answer of the gateway's process: %w", err)
 	}
 	return applied, nil
+}
+
+// Alive reports whether the gateway's process serves.
+func (d Dir) Alive(ctx context.Context) bool {
+	answer, err := d.ask(ctx, http.MethodGet, AlivePath)
+	if err != nil {
+		return false
+	}
+	answer.Body.Close()
+	return answer.StatusCode == http.StatusOK
+}
+
+func (d Dir) ask(ctx context.Context, method, path string) (*http.Response, error) {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", d.Socket())
+	}}
+	request, err := http.NewRequestWithContext(ctx, method, "http://gateway"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := transport.RoundTrip(request)
+	if err != nil {
+		return nil, fmt.Errorf("asking the gateway's process: %w", err)
+	}
+	return answer, nil
 }
 
 // unfinishedPattern is for the names of files that are being written.

@@ -85,6 +85,7 @@ func runChild(args []string) error {
 	debug.FreeOSMemory() // what the packages of Kubernetes in this executable took at the start
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+gateway.ApplyPath, s.serveApply)
+	mux.HandleFunc("GET "+gateway.AlivePath, func(http.ResponseWriter, *http.Request) {})
 	api := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute, ErrorLog: zap.NewStdLog(zap.NewNop())}
 	go func() { _ = api.Serve(control) }()
 	notify.Ready()
