@@ -3,9 +3,9 @@ package front
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
@@ -18,18 +18,22 @@ import (
 )
 
 // serveGateway runs the gateway's process while the control plane has left a configuration for it, until the returned function is called. It is
-// no child process like the others: it runs on demand, and neither a start nor an upgrade waits for it.
+// no child process like the others: it runs on demand, and neither a start nor an upgrade waits for it. Like pods it goes on while coracle is stopped:
+// the next start runs another process, which takes over its sockets.
 func (f *front) serveGateway() (stop func()) {
-	if f.cfg.Role != config.Server {
-		return func() {}
-	}
-	if f.cfg.Disabled("gateway") {
-		if err := os.RemoveAll(f.cfg.Dirs.Gateway()); err != nil {
-			logrus.WithError(err).Warn("removing the gateway's files")
+	dir := gateway.Dir(f.cfg.Dirs.Gateway())
+	if f.cfg.Role != config.Server || f.cfg.Disabled("gateway") {
+		if err := errors.Join(dir.End(), os.RemoveAll(string(dir))); err != nil {
+			logrus.WithError(err).Warn("removing the gateway and its files")
 		}
 		return func() {}
 	}
-	dir := gateway.Dir(f.cfg.Dirs.Gateway())
+	wanted := func() bool { return paths.Exists(dir.Files().Config()) }
+	if !wanted() { // what serves here is of the past
+		if err := dir.End(); err != nil {
+			logrus.WithError(err).Warn("ending a gateway that an earlier coracle left")
+		}
+	}
 	program, err := f.gatewayProgram()
 	if err == nil {
 		err = dir.Prepare(f.cfg.ControlPlane.User)
@@ -46,16 +50,31 @@ func (f *front) serveGateway() (stop func()) {
 	}
 	s := &supervise.Supervisor{
 		Programs: []supervise.Program{program}, Owner: &f.super.Children, Socket: f.cfg.Dirs.GatewaySocket(),
-		Line: f.line, OnChange: func([]state.Child) {}, Hurry: f.super.Hurry,
+		Line: f.line, OnChange: putSocket(dir), Hurry: f.super.Hurry,
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		runWhile(ctx, changes, func() bool { return paths.Exists(dir.Files().Config()) }, s.Run)
+		runWhile(ctx, changes, wanted, func(ctx context.Context) error { return errors.Join(s.Run(ctx), dir.End()) })
 	}()
 	return func() {
+		if f.podsGoOn() {
+			return
+		}
 		cancel()
 		<-ended
+	}
+}
+
+// putSocket puts the process's socket in place when the process is ready.
+func putSocket(dir gateway.Dir) func([]state.Child) {
+	return func(all []state.Child) {
+		if !allReady(all) {
+			return
+		}
+		if err := dir.PutSocket(); err != nil {
+			logrus.WithError(err).Error("the gateway hears nothing of changes")
+		}
 	}
 }
 
@@ -65,7 +84,7 @@ func (f *front) gatewayProgram() (supervise.Program, error) {
 		Name: gateway.Program, Path: f.cfg.Dirs.Tool("coracle-core"),
 		Args:      []string{gateway.Program, f.cfg.Dirs.Gateway(), string(settings)},
 		Env:       []string{"GOGC=10", "HOME=/"}, // garbage is collected eagerly while packages are initialized, as in the name server
-		OwnMounts: true,
+		OwnMounts: true, Outlives: true,
 	}, err
 }
 
@@ -134,11 +153,7 @@ func entries(ctx context.Context, dir string) (<-chan struct{}, error) {
 }
 
 func (f *front) endLeftovers() error {
-	served, err := f.gatewayProgram()
-	if err != nil {
-		return err
-	}
-	killed, err := supervise.EndLeftovers(f.cfg.Dirs.Lock(), append(slices.Clip(f.super.Programs), served))
+	killed, err := supervise.EndLeftovers(f.cfg.Dirs.Lock(), f.super.Programs)
 	if len(killed) > 0 {
 		logrus.Warnf("ended processes %v, which an earlier coracle had left", killed)
 	}

@@ -75,6 +75,11 @@ func (f *front) announceStop(why string) {
 	f.out.stop(false, "\n"+text+"\n")
 }
 
+// podsGoOn reports whether pods, and the gateway, go on when this process ends.
+func (f *front) podsGoOn() bool {
+	return !f.asked.Ephemeral.On && !f.asked.DrainOnStop && os.Getpid() != 1
+}
+
 // SignalName returns the name of a signal for messages.
 func SignalName(s os.Signal) string {
 	if s == os.Interrupt {

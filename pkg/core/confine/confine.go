@@ -23,6 +23,8 @@ type Confinement struct {
 	Root string
 	// Syscalls are all that the process may call from then on; others fail with EPERM. See NameServer.
 	Syscalls []uint32
+	// Outlives says that the process does not end with its parent.
+	Outlives bool
 	// Keep are capabilities that the process keeps, such as CAP_NET_BIND_SERVICE.
 	Keep []int
 }
@@ -50,7 +52,9 @@ func (c Confinement) Enter() error {
 	step("refusing new privileges", allThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0))
 	step("dropping capabilities", dropCapabilities(c.Keep))
 	// The kernel forgets this at a change of the user.
-	step("ending with the parent", allThreads(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0))
+	if !c.Outlives {
+		step("ending with the parent", allThreads(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0))
+	}
 	step("restricting files", restrictFiles(beneath))
 	step("restricting system calls", filter(c.Syscalls))
 	return errors.Join(errs...)

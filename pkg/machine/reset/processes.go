@@ -16,6 +16,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/process"
 	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
 // How long processes may take to end: the front stops its children in order, all others are killed.
@@ -63,6 +64,9 @@ func findProcesses(_ context.Context, m *machine) (items []Item, err error) {
 			tree := process.Tree(table, p.PID)
 			add(Item{Kind: "pod", Name: m.podName(p), Detail: fmt.Sprintf("%d processes", len(tree))}, kill, tree...)
 		}
+	}
+	for _, p := range gateway.Dir(m.dirs.Gateway()).Processes(m.proc, table) {
+		add(Item{Kind: "process", Name: fmt.Sprintf("coracle's process %s (pid %d)", gateway.Program, p.PID), vital: true}, kill, p)
 	}
 	inPods := m.inOurCgroups()
 	for _, p := range table {

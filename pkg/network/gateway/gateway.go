@@ -5,6 +5,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,6 +44,18 @@ func (f Files) Endpoints() string { return filepath.Join(string(f), "endpoints.j
 
 // Socket is where the process takes requests from the control plane.
 func (d Dir) Socket() string { return filepath.Join(string(d), "gateway.sock") }
+
+// NextSocket is Socket of a process that starts, until it is ready.
+func (d Dir) NextSocket() string { return filepath.Join(string(d), "gateway-next.sock") }
+
+// PutSocket puts the socket of a process that is ready in place of its predecessor's.
+func (d Dir) PutSocket() error {
+	err := os.Rename(d.NextSocket(), d.Socket())
+	if errors.Is(err, fs.ErrNotExist) { // it is there already
+		return nil
+	}
+	return err
+}
 
 // Prepare makes the directory, for the user of the control plane. What an earlier process left in it stays. Only root can do this.
 func (d Dir) Prepare(controlPlane int) error {

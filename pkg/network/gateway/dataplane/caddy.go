@@ -15,6 +15,9 @@ const (
 	handshakeModule = "coracle"
 )
 
+// socketNetwork is the network of listeners in Caddy's configuration: package listening.
+const socketNetwork = "coracle"
+
 // streamGrace is how long connections that were upgraded, such as WebSockets, outlive a change of listeners or certificates.
 const streamGrace = "1h"
 
@@ -52,7 +55,7 @@ func caddyConfig(listeners []gateway.Listener, certificates []gateway.Certificat
 // server serves a port, whose listeners all have the same protocol.
 func server(port uint16, listeners []gateway.Listener, certificates []gateway.Certificate, fallback gateway.Certificate) object {
 	s := object{
-		"listen":              []string{fmt.Sprintf(":%d", port)},
+		"listen":              []string{fmt.Sprintf("%s/:%d", socketNetwork, port)},
 		"protocols":           []string{"h1", "h2c"},
 		"automatic_https":     object{"disable": true},
 		"read_header_timeout": "10s",

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,7 +23,6 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/confine"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
-	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/logs"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
@@ -50,6 +50,7 @@ func runChild(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	signal.Ignore(syscall.SIGPIPE) // the front, which reads the log, may end before this process does
 	logs.Setup(settings)
 	notify := kube.SetupProcess()
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0) // rather than the node and the pods that do not fill its memory
@@ -58,10 +59,11 @@ func runChild(args []string) error {
 		most := min(now.Max, maxDescriptors)
 		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: most, Max: most})
 	}
-	time.Now().Zone() // reads the time zone, which is outside
+	time.Now().Zone()                                // reads the time zone, which is outside
 	if _, err := x509.SystemCertPool(); err != nil { // as are the authorities for certificates of backends
 		logrus.WithError(err).Warn("the gateway has no authorities for the certificates of backends besides those that are given to it")
 	}
+	sockets, before := takeOver(dir)
 	control, err := listen(dir)
 	if err != nil {
 		return err
@@ -75,31 +77,50 @@ func runChild(args []string) error {
 			}
 		}
 	}
-	s, err := newServing(".")
+	s, err := newServing(".", sockets)
 	if err != nil {
 		return err
 	}
 	if _, err := s.apply(); err != nil {
 		return err
 	}
+	sockets.Settle()
+	replaced := make(chan struct{})
+	before.relieve()
 	debug.FreeOSMemory() // what the packages of Kubernetes in this executable took at the start
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+gateway.ApplyPath, s.serveApply)
 	mux.HandleFunc("GET "+gateway.AlivePath, func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("POST "+handoverPath, s.serveHandover(sync.OnceFunc(func() { close(replaced) })))
 	api := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute, ErrorLog: zap.NewStdLog(zap.NewNop())}
 	go func() { _ = api.Serve(control) }()
 	notify.Ready()
-	for lifecycle.Sleep(ctx, aliveEvery) == nil {
-		if s.mu.TryLock() { // otherwise it applies something, or hangs
-			waiting := len(s.applied.Refused) > 0
-			s.mu.Unlock()
-			notify.Alive()
-			if waiting { // for a port that another program has
-				_, _ = s.apply()
-			}
+	alive := time.NewTicker(aliveEvery)
+	defer alive.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return s.stop()
+		case <-replaced:
+			control.Close()
+			return s.drain(ctx)
+		case <-alive.C:
+			s.lookAgain(notify)
 		}
 	}
-	return s.stop()
+}
+
+// lookAgain gives a sign of life, and tries ports again that another program has.
+func (s *serving) lookAgain(notify kube.Notifier) {
+	if !s.mu.TryLock() { // it applies something, or hangs
+		return
+	}
+	waiting := len(s.applied.Refused) > 0
+	s.mu.Unlock()
+	notify.Alive()
+	if waiting {
+		_, _ = s.apply()
+	}
 }
 
 // aliveEvery is the time between two signs of life to the supervisor.
@@ -107,21 +128,24 @@ const aliveEvery = 10 * time.Second
 
 // confined is what the process may do. The capability is for ports below 1024.
 func confined(dir gateway.Dir) confine.Confinement {
-	return confine.Confinement{ID: gateway.UserID, Root: string(dir.Files()), Syscalls: confine.NameServer(), Keep: []int{unix.CAP_NET_BIND_SERVICE}}
+	return confine.Confinement{ID: gateway.UserID, Root: string(dir.Files()), Syscalls: confine.NameServer(), Keep: []int{unix.CAP_NET_BIND_SERVICE}, Outlives: true}
 }
 
-// listen listens for the control plane, while this process is still root's.
+// listen listens for the control plane, while this process is still root's, where the front puts the socket in place when this process is ready.
 func listen(dir gateway.Dir) (net.Listener, error) {
-	_ = os.Remove(dir.Socket())
+	_ = os.Remove(dir.NextSocket())
 	mask := unix.Umask(0o177)
 	defer unix.Umask(mask)
-	l, err := net.Listen("unix", dir.Socket())
+	l, err := net.Listen("unix", dir.NextSocket())
+	if u, ok := l.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false) // its name is another's by then
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listening to the control plane: %w", err)
 	}
 	var owner unix.Stat_t
 	if err = unix.Stat(string(dir.Files()), &owner); err == nil {
-		err = os.Chown(dir.Socket(), int(owner.Uid), -1)
+		err = os.Chown(dir.NextSocket(), int(owner.Uid), -1)
 	}
 	if err != nil {
 		l.Close()

@@ -46,6 +46,9 @@ func (r router) CaddyModule() caddy.ModuleInfo {
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyhttp.Handler) error {
+	if r.serving.draining.Load() {
+		w.Header().Set("Connection", "close") // the next request comes to the process that follows
+	}
 	if why := refused(req); why != "" {
 		w.Header().Set("Connection", "close")
 		return answer(w, req, http.StatusBadRequest, why)

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/listening"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
 )
 
@@ -30,6 +32,9 @@ type serving struct {
 	current  atomic.Pointer[state]
 	mirrors  mirrors
 	fallback gateway.Certificate
+	sockets  *listening.Sockets
+	// draining is set when another process serves what comes from now on.
+	draining atomic.Bool
 
 	mu      sync.Mutex // held while files are applied
 	read    []byte     // the file that was applied
@@ -37,13 +42,16 @@ type serving struct {
 	applied gateway.Applied
 }
 
-func newServing(files gateway.Files) (*serving, error) {
+func newServing(files gateway.Files, sockets *listening.Sockets) (*serving, error) {
 	made, err := fallback()
 	if err != nil {
 		return nil, fmt.Errorf("making a certificate for hosts that have none: %w", err)
 	}
-	s := &serving{files: files, fallback: made}
+	s := &serving{files: files, fallback: made, sockets: sockets}
 	s.current.Store(&state{routes.New(gateway.Config{}, nil, nil), newTransports(gateway.Config{}, nil)})
+	caddy.RegisterNetwork(socketNetwork, func(_ context.Context, _, host, port string, _ uint, _ net.ListenConfig) (any, error) {
+		return s.sockets.Listen("tcp", net.JoinHostPort(host, port))
+	})
 	caddy.RegisterModule(router{s})
 	caddy.RegisterModule(transport{})
 	caddy.RegisterModule(handshake{})
@@ -131,14 +139,12 @@ func (s *serving) free(all []gateway.Listener) (fine []gateway.Listener, refused
 			continue
 		}
 		protocols[l.Port] = l.Protocol
-		if !bytes.Contains(s.caddy, fmt.Appendf(nil, `"listen":[":%d"]`, l.Port)) {
-			probe, err := net.Listen("tcp", fmt.Sprintf(":%d", l.Port))
-			if err != nil {
-				refused[l.Port] = err.Error()
-				continue
-			}
-			probe.Close()
+		probe, err := s.sockets.Listen("tcp", fmt.Sprintf(":%d", l.Port))
+		if err != nil {
+			refused[l.Port] = err.Error()
+			continue
 		}
+		probe.Close()
 		fine = append(fine, l)
 	}
 	return fine, refused

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/listening"
 )
 
 // TestServing runs Caddy with our modules. There is one test because Caddy is there once in a process.
@@ -225,7 +226,7 @@ type served struct {
 func start(t *testing.T) *served {
 	t.Helper()
 	files := gateway.Files(t.TempDir())
-	s, err := newServing(files)
+	s, err := newServing(files, listening.New())
 	if err != nil {
 		t.Fatal(err)
 	}

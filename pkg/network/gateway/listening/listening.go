@@ -1,0 +1,240 @@
+// Package listening holds the sockets on which clients of the gateway arrive. Several configurations can use one at once, and a process hands them to
+// its successor: a connection that waits in a socket is never refused, neither by a change nor by a restart.
+package listening
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+)
+
+// Sockets are the sockets of a process. They are made by New, or by Receive.
+type Sockets struct {
+	mu        sync.Mutex
+	streams   map[key]*stream
+	packets   map[key]*packets
+	inherited bool // sockets without users stay, as the first configuration is still to come
+	retired   bool // see Retire
+	open      int  // accepted connections
+	idle      chan struct{}
+}
+
+// key is what a socket is bound to.
+type key struct {
+	Network string `json:"network"` // tcp or udp
+	Address string `json:"address"`
+}
+
+// New returns no sockets.
+func New() *Sockets {
+	return &Sockets{streams: map[key]*stream{}, packets: map[key]*packets{}, idle: make(chan struct{}, 1)}
+}
+
+// Settle closes the sockets of an earlier process that nobody uses.
+func (s *Sockets) Settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inherited = false
+	for _, one := range s.streams {
+		s.closeUnused(one)
+	}
+	for _, one := range s.packets {
+		s.closeUnusedPackets(one)
+	}
+}
+
+// Retire closes all sockets for good, after another process has got them. Connections that were accepted already reach their users.
+func (s *Sockets) Retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retired, s.inherited = true, false
+	for _, one := range s.streams {
+		one.listener.Close()
+	}
+	for _, one := range s.packets {
+		one.conn.Close()
+		for user := range one.users {
+			user.PacketConn.Close()
+		}
+	}
+	clear(s.packets)
+}
+
+// Await returns when no accepted connection is open, or after a time, or when ctx is done.
+func (s *Sockets) Await(ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		open := s.open
+		s.mu.Unlock()
+		if open == 0 {
+			return
+		}
+		select {
+		case <-s.idle:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// count counts an accepted connection, or one that was closed.
+func (s *Sockets) count(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open += n; s.open > 0 {
+		return
+	}
+	select {
+	case s.idle <- struct{}{}:
+	default: // it is announced already
+	}
+}
+
+// stream is a socket that accepts connections, with one goroutine.
+type stream struct {
+	sockets  *Sockets
+	key      key
+	listener *net.TCPListener
+	accepted chan net.Conn
+	users    int
+	unused   chan struct{} // closed with the socket after its last user
+	failed   chan struct{} // closed after an error
+	err      error
+}
+
+// Listen returns a listener for an address of the network tcp. Others may have one for the same address at the same time: a connection reaches one of
+// them. The socket is closed with the last one.
+func (s *Sockets) Listen(network, address string) (net.Listener, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retired {
+		return nil, net.ErrClosed
+	}
+	k := key{network, address}
+	one := s.streams[k]
+	if one == nil {
+		l, err := net.Listen(network, address)
+		if err != nil {
+			return nil, err
+		}
+		tcp, ok := l.(*net.TCPListener)
+		if !ok {
+			l.Close()
+			return nil, net.UnknownNetworkError(network)
+		}
+		one = s.add(k, tcp)
+	}
+	one.users++
+	return &listener{stream: one, closed: make(chan struct{})}, nil
+}
+
+// add takes a socket, under the lock.
+func (s *Sockets) add(k key, l *net.TCPListener) *stream {
+	one := &stream{sockets: s, key: k, listener: l, accepted: make(chan net.Conn), unused: make(chan struct{}), failed: make(chan struct{})}
+	s.streams[k] = one
+	go one.run()
+	return one
+}
+
+// closeUnused closes a socket without users, under the lock.
+func (s *Sockets) closeUnused(one *stream) {
+	if one.users > 0 || s.inherited || s.streams[one.key] != one {
+		return
+	}
+	delete(s.streams, one.key)
+	one.listener.Close()
+	close(one.unused)
+}
+
+// Pauses after errors such as a lack of file descriptors.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// run accepts connections until the socket is closed.
+func (one *stream) run() {
+	for pause := firstPause; ; {
+		accepted, err := one.listener.AcceptTCP()
+		var temporary net.Error
+		switch {
+		case err == nil:
+			pause = firstPause
+		case errors.Is(err, net.ErrClosed):
+			return
+		case errors.As(err, &temporary) && temporary.Temporary(): //nolint:staticcheck // as net/http does
+			_ = lifecycle.Sleep(context.Background(), pause)
+			pause = min(2*pause, lastPause)
+			continue
+		default:
+			one.err = err
+			close(one.failed)
+			return
+		}
+		one.sockets.count(1)
+		c := &conn{TCPConn: accepted, sockets: one.sockets}
+		select {
+		case one.accepted <- c:
+		case <-one.unused:
+			c.Close()
+		}
+	}
+}
+
+// conn is an accepted connection, which is counted.
+type conn struct {
+	*net.TCPConn
+	sockets *Sockets
+	once    sync.Once
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.once.Do(func() { c.sockets.count(-1) })
+	return c.TCPConn.Close()
+}
+
+// listener is one user of a stream.
+type listener struct {
+	*stream
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case <-l.closed:
+		return nil, net.ErrClosed
+	default:
+	}
+	select {
+	case c := <-l.accepted:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-l.failed:
+		return nil, l.err
+	}
+}
+
+// Close implements net.Listener. A second call does nothing.
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		close(l.closed)
+		l.sockets.mu.Lock()
+		defer l.sockets.mu.Unlock()
+		l.users--
+		l.sockets.closeUnused(l.stream)
+	})
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *listener) Addr() net.Addr { return l.listener.Addr() }
