@@ -25,6 +25,7 @@ func commands() []*cobra.Command {
 		statusCommand(),
 		doctorCommand(),
 		dashboardCommand(),
+		gatewayAPICommand(),
 		kubeconfigCommand(),
 		traceCommand(),
 		supportBundleCommand(),

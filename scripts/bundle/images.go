@@ -27,6 +27,17 @@ func pauseImage(arch, binary, name, out string) error {
 	}, out)
 }
 
+// programImage wraps a static program, which is then the image's entry point.
+func programImage(arch, binary, user, name, out string) error {
+	data, err := os.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	return writeImage(oci.Image{
+		Name: name, Arch: arch, Entrypoint: []string{"/program"}, User: user, Files: []oci.File{{Path: "program", Mode: 0o755, Data: data}},
+	}, out)
+}
+
 // imagePath is the PATH in the test images.
 const imagePath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

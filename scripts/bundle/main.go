@@ -25,6 +25,7 @@ var commands = map[string]command{
 		return agnhostImage(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7])
 	}},
 	"busybox": {"GOARCH BUSYBOX PROBE NAME OUTFILE", 5, func(a []string) error { return busyboxImage(a[0], a[1], a[2], a[3], a[4]) }},
+	"program": {"GOARCH BINARY USER NAME OUTFILE", 5, func(a []string) error { return programImage(a[0], a[1], a[2], a[3], a[4]) }},
 	"critest": {"GOARCH BUSYBOX STANDIN OUTDIR", 4, func(a []string) error { return critestImages(a[0], a[1], a[2], a[3]) }},
 	"overlay": {"ROOT OUTDIR", 2, func(a []string) error {
 		_, err := overlay.Write(a[0], a[1])

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -11,9 +12,12 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
@@ -76,10 +80,12 @@ func (s Status) Run(ctx context.Context, ready func()) error {
 // statusWriter is a Status that runs.
 type statusWriter struct {
 	Status
-	client  kubernetes.Interface
-	api     rest.Interface     // of the Gateway API
-	told    map[string]bool    // what people were told, and is still so
-	written map[types.UID]bool // the Ingresses of which this server has written the status
+	client kubernetes.Interface
+	api    rest.Interface // of the Gateway API
+	// classMade says that GatewayClass coracle has been created, or was there.
+	classMade bool
+	told      map[string]bool    // what people were told, and is still so
+	written   map[types.UID]bool // the Ingresses of which this server has written the status
 }
 
 func (w *statusWriter) sync(ctx context.Context) error {
@@ -100,6 +106,7 @@ func (w *statusWriter) sync(ctx context.Context) error {
 			delete(w.written, i.UID)
 		}
 	}
+	errs = append(errs, w.gatewayClass(ctx, objects[gatewayClasses]))
 	problems := ingressProblems(result.Problems)
 	for _, s := range statuses {
 		found, err := w.writeAPI(ctx, s, objects, addresses)
@@ -109,6 +116,25 @@ func (w *statusWriter) sync(ctx context.Context) error {
 	errs = append(errs, w.tell(ctx, problems))
 	w.Report(report(len(result.Served), gatewaysIn(statuses), problems))
 	return errors.Join(errs...)
+}
+
+// gatewayClass creates our class when the definitions of the Gateway API have been installed. Who deletes it later does not want it.
+func (w *statusWriter) gatewayClass(ctx context.Context, classes cache.Store) error {
+	if classes == nil {
+		w.classMade = false
+		return nil
+	}
+	if w.classMade {
+		return nil
+	}
+	if _, found, _ := classes.GetByKey(translate.Class); !found {
+		class := &v1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: translate.Class}, Spec: v1.GatewayClassSpec{ControllerName: translate.Controller}}
+		if err := w.api.Post().Resource(gatewayClasses).Body(class).Do(ctx).Error(); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating GatewayClass %s: %w", class.Name, err)
+		}
+	}
+	w.classMade = true
+	return nil
 }
 
 // problem is why an object is not served as it was meant.

@@ -56,6 +56,7 @@ func groups(core []*cobra.Command, help *cobra.Command) []group {
 		}},
 		{"Manage the cluster", []*cobra.Command{
 			other("token", "Make and manage tokens with which machines join the cluster"),
+			other("gateway-api", "Install the definitions of the Gateway API"),
 			other("node", "Drain nodes, and remove them from the cluster"),
 			other("etcd", "Show and look after the etcd that keeps the cluster's data"),
 			other("certificate", "Look after certificates"),

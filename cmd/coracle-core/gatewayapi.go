@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/definitions"
+	"github.com/coracle-dev/coracle/pkg/front/command"
+)
+
+// gatewayAPICommand installs the definitions of the Gateway API.
+func gatewayAPICommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "gateway-api",
+		Long: `Install the definitions of the Gateway API in the cluster, those of its standard channel, so that it knows Gateways and
+routes. The servers need about 40 MB of memory for them, which is why they are not there from the start. GatewayClass coracle comes with
+them, whoever installs them. Definitions that are newer, or of the experimental channel, stay as they are.`,
+		Example: `# Once for the cluster, on a server, or with KUBECONFIG set
+coracle gateway-api`,
+		Args: command.NoArgs,
+	}
+	here := dirFlags(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		file := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
+		if file == "" {
+			a, err := here().administer()
+			if err != nil {
+				return err
+			}
+			file = a.kubeconfig()
+		}
+		return installGatewayAPI(c, file)
+	}
+	return interruptible(c)
+}
+
+func installGatewayAPI(c *cobra.Command, kubeconfig string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	o, err := definitions.Install(c.Context(), client)
+	if err != nil {
+		return err
+	}
+	for _, kept := range o.Kept {
+		fmt.Fprintf(c.ErrOrStderr(), "left as it is: %s\n", kept)
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "the Gateway API %s is installed; Gateways of class coracle are served\n", o.Version)
+	return nil
+}

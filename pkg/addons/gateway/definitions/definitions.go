@@ -1,0 +1,131 @@
+// Package definitions holds the CustomResourceDefinitions of the Gateway API, those of its standard channel, and installs them. The API server needs
+// about 40 MB for them (50 MB with their descriptions, which are left out), so they are installed on request.
+package definitions
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // the definitions
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed standard.yaml
+var standard []byte
+
+// Annotations of definitions.
+const (
+	bundleVersion = "gateway.networking.k8s.io/bundle-version"
+	channel       = "gateway.networking.k8s.io/channel"
+)
+
+// Outcome is what an installation came to.
+type Outcome struct {
+	Version string   // of the definitions that coracle brings
+	Kept    []string // what was left as it is, with the reason
+}
+
+// establishTimeout bounds the time until the API server serves the definitions.
+const establishTimeout = time.Minute
+
+// Install installs the definitions, and returns when the API server serves them. Newer ones, and those of the experimental channel, stay as they are.
+func Install(ctx context.Context, client dynamic.Interface) (o Outcome, err error) {
+	objects, err := read()
+	if err != nil {
+		return o, err
+	}
+	for _, object := range objects {
+		resource := client.Resource(resourceOf(object))
+		o.Version = object.GetAnnotations()[bundleVersion]
+		live, err := resource.Get(ctx, object.GetName(), metav1.GetOptions{})
+		switch {
+		case err == nil:
+			if why := keep(live, object); why != "" {
+				o.Kept = append(o.Kept, object.GetName()+": "+why)
+				continue
+			}
+		case !apierrors.IsNotFound(err):
+			return o, fmt.Errorf("looking at %s: %w", object.GetName(), err)
+		}
+		if _, err := resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: "coracle", Force: true}); err != nil {
+			return o, fmt.Errorf("installing %s: %w", object.GetName(), err)
+		}
+	}
+	for _, object := range objects {
+		if object.GetKind() == kindDefinition {
+			if err := established(ctx, client, object.GetName()); err != nil {
+				return o, err
+			}
+		}
+	}
+	return o, nil
+}
+
+const kindDefinition = "CustomResourceDefinition"
+
+// read returns the objects, the definitions before the policy that guards them.
+func read() (out []*unstructured.Unstructured, err error) {
+	for document := range bytes.SplitSeq(standard, []byte("\n---\n")) {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(document, &o.Object); err != nil {
+			return nil, fmt.Errorf("reading the definitions of the Gateway API: %w", err)
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}
+
+func resourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
+	kind := o.GroupVersionKind()
+	plural := strings.ToLower(kind.Kind) + "s"
+	if strings.HasSuffix(kind.Kind, "Policy") {
+		plural = strings.TrimSuffix(strings.ToLower(kind.Kind), "y") + "ies"
+	}
+	return kind.GroupVersion().WithResource(plural)
+}
+
+// keep returns why an object that is there stays as it is, "" if ours replaces it.
+func keep(live, ours *unstructured.Unstructured) string {
+	has := live.GetAnnotations()
+	if c := has[channel]; c != "" && c != ours.GetAnnotations()[channel] {
+		return "it is of channel " + c
+	}
+	there, err := version.ParseSemantic(has[bundleVersion])
+	brought, ourErr := version.ParseSemantic(ours.GetAnnotations()[bundleVersion])
+	if err == nil && ourErr == nil && brought.LessThan(there) {
+		return "it is of the newer version " + has[bundleVersion]
+	}
+	return ""
+}
+
+// established returns when the API server serves a definition.
+func established(ctx context.Context, client dynamic.Interface, name string) error {
+	resource := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, establishTimeout, true, func(ctx context.Context) (bool, error) {
+		o, err := resource.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+		for _, c := range conditions {
+			if c, ok := c.(map[string]any); ok && c["type"] == "Established" && c["status"] == "True" {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the API server to serve %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package definitions
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-dev/coracle/test/golden"
+)
+
+// TestFromModule: the definitions are those of the module in go.mod, without descriptions. -update renews them.
+func TestFromModule(t *testing.T) {
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "config/crd/standard/gateway*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v %v", files, err)
+	}
+	var documents []string
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for document := range bytes.SplitSeq(data, []byte("\n---\n")) {
+			var object map[string]any
+			if err := yaml.Unmarshal(document, &object); err != nil {
+				t.Fatal(err)
+			}
+			if len(object) == 0 {
+				continue
+			}
+			delete(object, "status")
+			small, err := yaml.Marshal(undescribed(object, false))
+			if err != nil {
+				t.Fatal(err)
+			}
+			documents = append(documents, string(small))
+		}
+	}
+	golden.Check(t, "standard.yaml", strings.Join(documents, "---\n"))
+}
+
+// undescribed returns a part of a definition without descriptions. Below properties, the keys are names of fields.
+func undescribed(part any, names bool) any {
+	switch part := part.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for key, value := range part {
+			if _, isText := value.(string); isText && key == "description" && !names {
+				continue
+			}
+			out[key] = undescribed(value, key == "properties" && !names)
+		}
+		return out
+	case []any:
+		out := make([]any, 0, len(part))
+		for _, one := range part {
+			out = append(out, undescribed(one, false))
+		}
+		return out
+	}
+	return part
+}
+
+// TestKeep: definitions that are newer than ours, or of the experimental channel, stay.
+func TestKeep(t *testing.T) {
+	of := func(version, of string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{}
+		o.SetAnnotations(map[string]string{bundleVersion: version, channel: of})
+		return o
+	}
+	for _, c := range []struct {
+		version, channel string
+		kept             bool
+	}{{"v1.5.0", "standard", false}, {"v1.6.3", "standard", false}, {"v1.7.0", "standard", true}, {"v1.5.0", "experimental", true}, {"", "", false}} {
+		if why := keep(of(c.version, c.channel), of("v1.6.3", "standard")); (why != "") != c.kept {
+			t.Errorf("%+v: %q", c, why)
+		}
+	}
+}
