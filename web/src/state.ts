@@ -3,7 +3,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Facts, Obj } from "./api";
-import { type Kind, list } from "./kinds";
+import { type Kind, kinds, list } from "./kinds";
 import { type State, collection } from "./watch";
 
 export const facts = signal<Facts>({ version: "", context: "", namespace: "", server: "", readOnly: true, reports: [] });
@@ -61,6 +61,11 @@ export function useList(kind: Kind, space = namespace.value): { items: Obj[]; st
   const c = collection(kind, space);
   useEffect(() => c.use(), [c]);
   return { items: c.items.value, state: c.state.value, error: c.error.value };
+}
+
+/** Routes of all kinds of the Gateway API. */
+export function useRoutes(): Obj[] {
+  return [kinds.httproutes, kinds.grpcroutes, kinds.tlsroutes, kinds.tcproutes, kinds.udproutes].flatMap((k) => useList(k).items);
 }
 
 export function kindOf(group: string, version: string, plural: string): Kind {

@@ -4,7 +4,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Obj } from "../api";
 import { percent, plural, quantity } from "../format";
-import { kindNamed, useList } from "../state";
+import { kindNamed, useList, useRoutes } from "../state";
 import { kinds, link } from "../kinds";
 import { latest, useMetrics } from "../metrics";
 import { type Chip, type Layout, type NodeCard, type Way, arrange } from "./layout";
@@ -17,7 +17,7 @@ export function Picture() {
   const pods = useList(kinds.pods).items;
   const services = useList(kinds.services).items;
   const ingresses = useList(kinds.ingresses).items;
-  const routes = useList(kinds.httproutes).items;
+  const routes = useRoutes();
   useEffect(() => {
     const observer = new ResizeObserver(([e]) => setSize({ w: e.contentRect.width, h: e.contentRect.height }));
     observer.observe(box.current!);

@@ -57,7 +57,7 @@ export interface Input {
   nodes: Obj[];
   pods: Obj[];
   services: Obj[];
-  entries: Obj[]; // Ingresses and HTTPRoutes
+  entries: Obj[]; // Ingresses and routes
 }
 
 const mostDots = 240; // of a node
@@ -120,7 +120,8 @@ export function backends(o: Obj): string[] {
 
 export function hosts(o: Obj): string[] {
   const names: string[] = o.spec?.hostnames ?? ((o.spec?.rules ?? []) as any[]).map((r) => r.host).filter(Boolean);
-  return names.length ? [...new Set(names)] : ["any host"];
+  if (names.length) return [...new Set(names)];
+  return ["TCPRoute", "UDPRoute"].includes(o.kind!) ? [] : ["any host"];
 }
 
 export function arrange(input: Input, width: number, height: number): Layout {

@@ -6,7 +6,7 @@ import { when } from "../format";
 import { podHealth, selects } from "../health";
 import { kinds, link } from "../kinds";
 import { backends, hosts } from "../picture/layout";
-import { namespace, useList } from "../state";
+import { kindNamed, namespace, useList, useRoutes } from "../state";
 import { Age, Badge, Card, ListState, Note } from "../ui/parts";
 import { type Column, Table } from "../ui/Table";
 import { useFilter } from "./lists";
@@ -22,8 +22,9 @@ export function Network() {
   const services = useList(kinds.services);
   const pods = useList(kinds.pods).items;
   const ingresses = useList(kinds.ingresses);
-  const routes = useList(kinds.httproutes);
   const gateways = useList(kinds.gateways);
+  const sets = useList(kinds.listenersets).items;
+  const routes = useRoutes();
   const byNamespace = useMemo(() => Map.groupBy(pods, (p) => p.metadata.namespace!), [pods]);
   const behind = (s: Obj) => (byNamespace.get(s.metadata.namespace!) ?? []).filter((p) => selects(s.spec?.selector, p.metadata.labels));
   const rows = useFilter(services.items, (s) => `${s.metadata.namespace}/${s.metadata.name} ${s.spec?.type} ${s.spec?.clusterIP} ${addresses(s)}`);
@@ -36,12 +37,12 @@ export function Network() {
     { title: "Pods", width: "5rem", narrow: "2.6rem", cell: (s) => { const b = behind(s); return s.spec?.selector ? `${b.filter((p) => podHealth(p).tone === "good").length}/${b.length}` : "–"; }, by: (s) => behind(s).length },
     { title: "Age", width: "4.5rem", cell: (s) => <Age from={s.metadata.creationTimestamp} />, by: (s) => -Date.parse(s.metadata.creationTimestamp), wide: true },
   ];
-  const ways = [...gateways.items, ...ingresses.items, ...routes.items];
+  const ways = [...gateways.items, ...sets, ...ingresses.items, ...routes];
   return (
     <>
       <Card title="Ways in">
         {ways.length === 0 ? (
-          <Note>There is no Ingress{routes.state === "absent" ? "" : ", no Gateway and no route"} here.</Note>
+          <Note>There is no Ingress{gateways.state === "absent" ? "" : ", no Gateway and no route"} here.</Note>
         ) : (
           <ul class="ways-in">{ways.map((w) => <Way key={w.metadata.uid} o={w} />)}</ul>
         )}
@@ -61,21 +62,20 @@ function addresses(s: Obj): string {
   return s.spec?.clusterIP === "None" ? "headless" : (s.spec?.externalName ?? s.spec?.clusterIP ?? "–");
 }
 
-const kindOfWay = { Ingress: kinds.ingresses, HTTPRoute: kinds.httproutes, Gateway: kinds.gateways } as const;
-
 function Way({ o }: { o: Obj }) {
-  const kind = kindOfWay[o.kind as keyof typeof kindOfWay];
-  const secrets: string[] = o.kind === "Gateway"
+  const kind = kindNamed(o.kind!)!;
+  const listens = o.spec?.listeners !== undefined; // a Gateway or a ListenerSet
+  const secrets: string[] = listens
     ? ((o.spec?.listeners ?? []) as any[]).flatMap((l) => (l.tls?.certificateRefs ?? []).filter((r: any) => !r.namespace || r.namespace === o.metadata.namespace).map((r: any) => r.name))
     : ((o.spec?.tls ?? []) as any[]).map((t) => t.secretName).filter(Boolean);
   const outside = ((o.status?.loadBalancer?.ingress ?? o.status?.addresses ?? []) as any[]).map((a) => a.ip ?? a.hostname ?? a.value).join(", ");
-  const names = o.kind === "Gateway" ? ((o.spec?.listeners ?? []) as any[]).map((l) => `${l.hostname ?? "any host"}:${l.port}`) : hosts(o);
+  const names = listens ? ((o.spec?.listeners ?? []) as any[]).map((l) => `${l.hostname ?? "any host"}:${l.port}`) : hosts(o);
   return (
     <li>
       <span class="way-kind">{o.kind}</span>
       <a href={link(kind, o.metadata.namespace, o.metadata.name)}>{namespace.value ? o.metadata.name : `${o.metadata.namespace}/${o.metadata.name}`}</a>
       <span>{names.join(", ")}</span>
-      {o.kind !== "Gateway" && <span class="faint">→ {backends(o).map((b) => <a key={b} href={link(kinds.services, o.metadata.namespace, b)}>{b} </a>)}</span>}
+      {!listens && <span class="faint">→ {backends(o).map((b) => <a key={b} href={link(kinds.services, o.metadata.namespace, b)}>{b} </a>)}</span>}
       {outside && <span class="faint">at {outside}</span>}
       <Conditions o={o} />
       {[...new Set(secrets)].map((s) => <CertificateOf key={s} namespace={o.metadata.namespace!} name={s} />)}
@@ -85,9 +85,10 @@ function Way({ o }: { o: Obj }) {
 
 /** What is not as it should be, by the object's own conditions. */
 function Conditions({ o }: { o: Obj }) {
-  const all: any[] = [...(o.status?.conditions ?? []), ...((o.status?.parents ?? []) as any[]).flatMap((p) => p.conditions ?? [])];
+  const parts: any[] = [o.status, ...(o.status?.parents ?? []), ...(o.status?.listeners ?? [])];
+  const all: any[] = parts.flatMap((p) => p?.conditions ?? []);
   const wrong = all.filter((c) => ["Accepted", "Programmed", "ResolvedRefs"].includes(c.type) && c.status === "False");
-  return <>{wrong.map((c) => <span key={c.type} title={c.message}><Badge health={{ tone: "bad", text: `${c.type}: ${c.reason}` }} /></span>)}</>;
+  return <>{wrong.map((c) => <span key={c.type + c.reason} title={c.message}><Badge health={{ tone: "bad", text: `${c.type}: ${c.reason}` }} /></span>)}</>;
 }
 
 function CertificateOf({ namespace, name }: { namespace: string; name: string }) {
