@@ -76,7 +76,8 @@ const (
 type order struct {
 	Do    string `json:"do,omitempty"`
 	Node  string `json:"node,omitempty"`
-	To    string `json:"to,omitempty"` // name of the snapshot
+	To    string `json:"to,omitempty"`    // name of the snapshot
+	Owned bool   `json:"owned,omitempty"` // the snapshot is removed with the cluster's owner
 	Error string `json:"error,omitempty"`
 }
 
@@ -118,7 +119,7 @@ func (h *holder) handleRequest(conn net.Conn) {
 // execute starts or stops a node, or takes a snapshot.
 func (h *holder) execute(o order) error {
 	if o.Do == orderSnapshot {
-		return h.takeSnapshot(o.To)
+		return h.takeSnapshot(o)
 	}
 	m := h.member(o.Node)
 	if m == nil {

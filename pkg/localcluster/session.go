@@ -19,6 +19,8 @@ type Session struct {
 	Record Record
 	store  Store
 	conn   net.Conn // the holder removes the cluster when it is closed
+	// snapshot is that of Snapshot, "" for none.
+	snapshot string
 }
 
 // Hold makes a cluster like Up, which is removed when this process ends. It does not change the user's kubeconfig.
@@ -54,7 +56,10 @@ func (s *Session) Close(ctx context.Context) error {
 	_, err := s.store.Down(ctx, s.Record.Name)
 	s.conn.Close()
 	if isNotFound(err) {
-		return nil
+		err = nil
+	}
+	if s.snapshot != "" {
+		err = errors.Join(err, s.store.RemoveSnapshot(ctx, s.snapshot))
 	}
 	return err
 }
@@ -65,7 +70,7 @@ func (s Store) Sweep(ctx context.Context) error {
 		return err
 	}
 	all, err := s.List()
-	errs := []error{err}
+	errs := []error{err, s.sweepSnapshots(ctx)}
 	for _, r := range all {
 		if r.Owner.none() || r.Owner.alive() || r.Holder.alive() {
 			continue

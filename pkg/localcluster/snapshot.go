@@ -36,6 +36,8 @@ type Snapshot struct {
 	Paused time.Duration `json:"paused"`
 	// Copied is the number of bytes that were copied rather than hard-linked.
 	Copied int64 `json:"copied"`
+	// Owner is the process with whose end the snapshot is removed, none for one that stays.
+	Owner Process `json:"owner,omitzero"`
 }
 
 // SnapshotNode is a node of a snapshot.
@@ -117,6 +119,11 @@ func (s Store) RemoveSnapshot(ctx context.Context, name string) error {
 
 // SnapshotCluster takes a snapshot of a running cluster. Its nodes are frozen meanwhile.
 func (s Store) SnapshotCluster(cluster, to string) (Snapshot, error) {
+	return s.snapshotCluster(cluster, to, false)
+}
+
+// snapshotCluster takes a snapshot, which is removed with the cluster's owner if it is owned.
+func (s Store) snapshotCluster(cluster, to string, owned bool) (Snapshot, error) {
 	if !validName.MatchString(to) {
 		return Snapshot{}, fmt.Errorf("the snapshot's name %q must consist of lower-case letters, digits and dashes, at most 40, and begin with a letter", to)
 	}
@@ -132,7 +139,7 @@ func (s Store) SnapshotCluster(cluster, to string) (Snapshot, error) {
 			return Snapshot{}, fmt.Errorf("node %s is down: start it with coracle up node start %s %[1]s", n.Name, cluster)
 		}
 	}
-	if err := s.ask(r, order{Do: orderSnapshot, To: to}); err != nil {
+	if err := s.ask(r, order{Do: orderSnapshot, To: to, Owned: owned}); err != nil {
 		return Snapshot{}, err
 	}
 	return s.LoadSnapshot(to)

@@ -27,7 +27,8 @@ var (
 const etcdData = "server/etcd"
 
 // takeSnapshot takes a snapshot of the cluster. All nodes are frozen meanwhile, so that their disks are of the same moment.
-func (h *holder) takeSnapshot(name string) (err error) {
+func (h *holder) takeSnapshot(o order) (err error) {
+	name := o.To
 	if !h.snapshotting.TryLock() {
 		return errors.New("another snapshot of this cluster is being taken: try again when it is complete")
 	}
@@ -36,6 +37,9 @@ func (h *holder) takeSnapshot(name string) (err error) {
 	r := h.record
 	h.mu.Unlock()
 	one := Snapshot{Name: name, Cluster: r.Name, Version: r.Version, Created: time.Now().Round(0)}
+	if o.Owned {
+		one.Owner = r.Owner
+	}
 	if err := one.read(h.store, r); err != nil {
 		return fmt.Errorf("a snapshot of cluster %s cannot be taken: %w", r.Name, err)
 	}

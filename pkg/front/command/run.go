@@ -27,6 +27,9 @@ command runs with KUBECONFIG set and with kubectl in its PATH, also where none i
 removed, and coracle ends with the command's exit code. Your own kubeconfig is left alone, and any number of runs can go
 on side by side.
 
+With --output and no command the cluster is there until standard input ends, so that it goes with the program that asked
+for it, such as a test. How to reach it is printed to standard output once it can be used.
+
 With sudo the command runs as the user who called it; --root leaves it to root.
 
 Ctrl-C is for the command. A run that is asked to end, or killed, ends the command and removes the cluster too. If the
@@ -42,7 +45,10 @@ coracle run --image app.tar --manifest deploy/ --rollout -- go test ./e2e
 coracle run --servers 3 --artifacts out/cluster -- ./failover.sh
 
 # A shell to look around
-sudo coracle run -- bash`
+sudo coracle run -- bash
+
+# For a program that holds the other end of a pipe
+sudo coracle run --output json`
 )
 
 // The exit codes of coracle run itself are those of env.
@@ -62,6 +68,8 @@ type runOptions struct {
 	artifacts string
 	asRoot    bool
 	quiet     bool
+	output    string // format of what is printed without a command, "" for none
+	listen    string // address that leads to the API
 	command   []string
 }
 
@@ -85,13 +93,15 @@ func runCommandWith(run func(runOptions) error) *cobra.Command {
 	flags.StringVar(&o.artifacts, "artifacts", "", "Directory for logs, events and states, written when the command has ended")
 	flags.BoolVar(&o.asRoot, "root", false, "Run the command as root, not as the user who called sudo")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "Say nothing but what goes wrong")
+	output := ChoiceFlag(c, "output", "o", "", "Instead of a command: print how to reach the cluster, which is there until standard input ends, as env|json", "env", "json")
+	flags.StringVar(&o.listen, "listen", "", "Address that leads to the API too, such as 0.0.0.0:6443; for a port that a container publishes")
 	dir := clustersFlag(c)
 	_, _ = c.MarkFlagFilename("manifest"), c.MarkFlagDirname("artifacts")
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return exitcode.With(runFailed, c.Parent().FlagErrorFunc()(c, err))
 	})
 	c.RunE = func(_ *cobra.Command, command []string) error {
-		o.command, o.dir, o.plan.Ephemeral = command, *dir, !*disk
+		o.command, o.output, o.dir, o.plan.Ephemeral = command, *output, *dir, !*disk
 		err := o.complete(flags)
 		if err == nil {
 			err = run(o)
@@ -107,8 +117,11 @@ func runCommandWith(run func(runOptions) error) *cobra.Command {
 
 // complete sets defaults and checks the options.
 func (o *runOptions) complete(flags *pflag.FlagSet) (err error) {
-	if len(o.command) == 0 {
+	switch {
+	case len(o.command) == 0 && o.output == "":
 		return exitcode.Usagef("say what to run, as in: coracle run -- make test")
+	case len(o.command) > 0 && o.output != "":
+		return exitcode.Usagef("--output is for a run without a command, and %s was given", o.command[0])
 	}
 	p := &o.plan
 	p.Name = cmp.Or(p.Name, localcluster.RandomName())
@@ -134,8 +147,8 @@ func (o runOptions) run() error {
 	if err != nil {
 		return err
 	}
-	if _, err := exec.LookPath(o.command[0]); err != nil && o.command[0] != "kubectl" {
-		return notRunnable(o.command[0], err) // before a cluster is made for it
+	if err := o.findCommand(); err != nil {
+		return err
 	}
 	signals := listen()
 	defer signals.stop()
@@ -149,14 +162,20 @@ func (o runOptions) run() error {
 	if err := m.Store.Sweep(signals.ctx); err != nil {
 		o.say("warning: " + err.Error())
 	}
+	var lines <-chan string
+	if o.output != "" {
+		lines = readLines(signals)
+	}
 	began := time.Now()
 	s, err := m.Hold(signals.ctx, o.plan)
 	if err != nil {
 		return signals.explain(err)
 	}
-	t := &trial{runOptions: o, session: s, who: who, signals: signals, began: began}
+	t := &trial{runOptions: o, session: s, who: who, signals: signals, began: began, lines: lines}
 	code, err := t.run()
-	t.collect(err != nil || code != 0)
+	if !t.passed {
+		t.collect(err != nil || code != 0)
+	}
 	if errClose := s.Close(context.Background()); errClose != nil {
 		exitcode.Print(os.Stderr, fmt.Errorf("removing the cluster: %w", errClose))
 	}
@@ -165,6 +184,17 @@ func (o runOptions) run() error {
 		return signals.explain(err)
 	case code != 0:
 		return exitcode.Silent(code)
+	}
+	return nil
+}
+
+// findCommand returns an error if there is no such command, before a cluster is made for it.
+func (o runOptions) findCommand() error {
+	if len(o.command) == 0 || o.command[0] == "kubectl" {
+		return nil
+	}
+	if _, err := exec.LookPath(o.command[0]); err != nil {
+		return notRunnable(o.command[0], err)
 	}
 	return nil
 }

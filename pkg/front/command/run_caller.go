@@ -72,9 +72,14 @@ func (c caller) artifacts(dir string, secrets ...string) localcluster.Artifacts 
 	return localcluster.Artifacts{Dir: dir, UID: uid, GID: gid, Clean: redact.New(secrets...).String}
 }
 
+// variables are those that lead a program to the cluster, besides PATH.
+func variables(h localcluster.CommandDir) map[string]string {
+	return map[string]string{"KUBECONFIG": h.Kubeconfig(), "KUBECACHEDIR": h.Cache(), "CORACLE_CLUSTER": h.Cluster}
+}
+
 // environ returns the command's environment. PATH is that of this process.
 func (c caller) environ(h localcluster.CommandDir) []string {
-	own := map[string]string{"KUBECONFIG": h.Kubeconfig(), "KUBECACHEDIR": h.Cache(), "CORACLE_CLUSTER": h.Cluster}
+	own := variables(h)
 	if c.user != nil {
 		own["HOME"], own["USER"], own["LOGNAME"] = c.user.HomeDir, c.user.Username, c.user.Username
 	}
@@ -106,7 +111,9 @@ type trial struct {
 	who     caller
 	signals *interrupts
 	began   time.Time
-	ran     bool // the command was started
+	ran     bool          // the command was started
+	lines   <-chan string // of standard input, if there is no command
+	passed  bool          // the program at standard input says that nothing went wrong
 }
 
 // run makes the cluster ready for the command and runs it. It returns the command's exit code.
@@ -120,6 +127,14 @@ func (t *trial) run() (int, error) {
 	}
 	if err := t.deploy(); err != nil {
 		return 0, err
+	}
+	if t.listen != "" {
+		if err := t.session.ListenForAPI(t.signals.ctx, t.listen); err != nil {
+			return 0, err
+		}
+	}
+	if t.output != "" {
+		return t.hold(dir)
 	}
 	j, err := newJob(t.command, t.who.environ(dir), t.who.credential)
 	if err != nil {

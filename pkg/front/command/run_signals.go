@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -54,6 +55,15 @@ func (i *interrupts) give(to func(os.Signal)) (missed os.Signal) {
 	defer i.mu.Unlock()
 	i.take = to
 	return i.last
+}
+
+// inputEnded ends ctx unless signals are passed to a function: the program at standard input has gone before its cluster could be used.
+func (i *interrupts) inputEnded() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.take == nil {
+		i.cancel(errors.New("standard input ended before the cluster could be used"))
+	}
 }
 
 func (i *interrupts) stop() {
