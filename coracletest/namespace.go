@@ -1,0 +1,72 @@
+package coracletest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// notInNames matches what a namespace's name cannot contain.
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+// Namespace makes a namespace for a test or subtest, named after it, and removes it at its end. After a failure the namespace stays, so that its
+// objects are in the cluster's artifacts.
+func (c *Cluster) Namespace(t TB) string {
+	t.Helper()
+	name := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(t.Name()), "-"), "-")
+	name = strings.TrimRight(name[:min(len(name), 40)], "-") + "-" + strings.ToLower(rand.Text()[:6])
+	if err := c.makeNamespace(context.Background(), name); err != nil {
+		t.Fatalf("coracletest: making namespace %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.Fail()
+			return
+		}
+		if err := c.call(context.Background(), http.MethodDelete, "/api/v1/namespaces/"+name, nil); err != nil {
+			t.Logf("coracletest: removing namespace %s: %v", name, err)
+		}
+	})
+	return name
+}
+
+// makeNamespace makes a namespace in which pods can be created: it has its ServiceAccount.
+func (c *Cluster) makeNamespace(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	err := c.call(ctx, http.MethodPost, "/api/v1/namespaces", object{"metadata": object{"name": name}})
+	if err != nil {
+		return err
+	}
+	return c.until(ctx, "/api/v1/namespaces/"+name+"/serviceaccounts/default", nil)
+}
+
+// poll is the pause between two requests that wait for something.
+const poll = 50 * time.Millisecond
+
+// until waits until there is an object at a path for which ok, which may be nil, returns true.
+func (c *Cluster) until(ctx context.Context, path string, ok func(object) bool) error {
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		var got object
+		err := c.get(ctx, path, &got)
+		if err == nil && (ok == nil || ok(got)) {
+			return nil
+		}
+		var status *statusError
+		if err != nil && ctx.Err() == nil && (!errors.As(err, &status) || status.code != http.StatusNotFound) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", path, context.Cause(ctx))
+		}
+	}
+}
