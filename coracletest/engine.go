@@ -144,11 +144,18 @@ func writeImage(to io.Writer, executable string) error {
 	return w.Close()
 }
 
+// privileges are the fewest with which nodes work, see docs/docker.md. The devices are for privileged pods.
+var privileges = []string{
+	"--cap-add=SYS_ADMIN", "--cap-add=NET_ADMIN", "--cap-add=SYS_PTRACE", "--security-opt=seccomp=unconfined", "--security-opt=apparmor=unconfined",
+	"--device-cgroup-rule=a *:* rwm",
+}
+
 // command prepares coracle run in a container. The files of the options are mounted.
 func (e *engine) command(o Options) *exec.Cmd {
-	args := []string{"run", "--rm", "--interactive", "--privileged", "--name", e.container, "--hostname", "coracletest",
+	args := []string{"run", "--rm", "--interactive", "--name", e.container, "--hostname", "coracletest",
 		"--publish", "127.0.0.1::" + containerAPI, "--volume", e.shared + ":/tmp",
 		"--env", fmt.Sprintf("SUDO_UID=%d", os.Getuid())}
+	args = append(args, privileges...)
 	mount := func(from, under string, i int, options string) string {
 		to := path.Join("/coracletest", fmt.Sprint(under, i), filepath.Base(from))
 		args = append(args, "--volume", from+":"+to+options)

@@ -92,4 +92,5 @@ func TestRunInContainer(t *testing.T) {
 		}
 		h.Coracle("down", "beside")
 	})
+	t.Run("coracletest without root", func(t *testing.T) { libraryAsUser(t, e.For(t)) })
 }
