@@ -40,15 +40,20 @@ func TestParseRun(t *testing.T) {
 	if o, err := parseRun([]string{"--disk", "make", "-n", "9"}); err != nil || len(o.command) != 3 || o.plan.Ephemeral {
 		t.Errorf("without --: %+v (%v)", o, err)
 	}
+	if o, err := parseRun([]string{"--output", "json", "--listen", ":6443"}); err != nil || o.output != "json" || o.listen != ":6443" {
+		t.Errorf("without a command: %+v (%v)", o, err)
+	}
 	for want, args := range map[string][]string{
-		"say what to run": {"--nodes", "2"},
-		"--manifest: ":    {"-f", file + "x", "true"},
-		"--image: ":       {"--image", file + "x", "true"},
-		"less than one":   {"--nodes", "0", "true"},
-		"cannot hold 3":   {"--servers", "3", "--nodes", "2", "true"},
-		"unknown flag":    {"--nonsense", "true"},
-		"must consist of": {"--name", "No", "true"},
-		"none":            {"--from", "none", "--data-dir", t.TempDir(), "true"},
+		"say what to run":   {"--nodes", "2"},
+		"--manifest: ":      {"-f", file + "x", "true"},
+		"--image: ":         {"--image", file + "x", "true"},
+		"less than one":     {"--nodes", "0", "true"},
+		"cannot hold 3":     {"--servers", "3", "--nodes", "2", "true"},
+		"unknown flag":      {"--nonsense", "true"},
+		"must consist of":   {"--name", "No", "true"},
+		"without a command": {"--output", "json", "--", "true"},
+		"env|json":          {"--output", "xml"},
+		"none":              {"--from", "none", "--data-dir", t.TempDir(), "true"},
 	} {
 		if _, err := parseRun(args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", args, err, want)
@@ -102,5 +107,19 @@ func TestArtifactsWithoutSecrets(t *testing.T) {
 	const want = "note: with-(removed)\npassword: (removed)\nuser: postgres\n"
 	if got := (caller{}).artifacts("out", secrets...).Clean(text); got != want {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestPrintAccess: programs get one line of JSON, or lines that end with an empty one.
+func TestPrintAccess(t *testing.T) {
+	a := access{Name: "a", Kubeconfig: "/k", Env: map[string]string{"PATH": "/bin", "KUBECONFIG": "/k"}}
+	for format, want := range map[string]string{
+		"env":  "KUBECONFIG=/k\nPATH=/bin\n\n",
+		"json": `{"name":"a","version":"","kubeconfig":"/k","server":"","machine":"","nodes":null,"env":{"KUBECONFIG":"/k","PATH":"/bin"}}` + "\n",
+	} {
+		var out strings.Builder
+		if err := a.print(&out, format); err != nil || out.String() != want {
+			t.Errorf("%s: %q (%v), want %q", format, out.String(), err, want)
+		}
 	}
 }
