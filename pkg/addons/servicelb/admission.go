@@ -89,6 +89,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		return nil
 	}
 	o, err := p.owners(ctx, a.GetSubresource() == "")
+	if err == nil && a.GetSubresource() == "" {
+		o.gateways, err = gatewayAddresses(ctx, p.client)
+	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}

@@ -159,7 +159,7 @@ func gatewayAddresses(ctx context.Context, client kubernetes.Interface) (map[net
 	if direct == nil { // of a client in a test
 		return out, nil
 	}
-	data, err := direct.Get().AbsPath(gatewaysPath).DoRaw(ctx)
+	data, err := direct.Get().AbsPath(gatewaysPath).Do(ctx).Raw()
 	if apierrors.IsNotFound(err) { // the cluster has no such kind
 		return out, nil
 	}

@@ -189,9 +189,9 @@ func TestAdmissionOfGatewaysAddresses(t *testing.T) {
 			p := newPlugin(config.Config{})
 			p.client = client
 			s := offer("thief", []int32{80}, c.ip)
-			o, err := p.owners(t.Context(), true)
+			gateways, err := gatewayAddresses(t.Context(), client)
 			if err == nil {
-				err = p.refuse(o, claimsOf(s)[0], s)
+				err = p.refuse(owners{gateways: gateways}, claimsOf(s)[0], s)
 			}
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)

@@ -47,9 +47,6 @@ func (p *plugin) owners(ctx context.Context, services bool) (owners, error) {
 			return o, fmt.Errorf("listing Services: %w", err)
 		}
 		o.services = all.Items
-		if o.gateways, err = gatewayAddresses(ctx, p.client); err != nil {
-			return o, err
-		}
 	}
 	return o, nil
 }
