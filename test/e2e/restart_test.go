@@ -63,10 +63,38 @@ func sleeperProcesses(t *testing.T, h *hosts.Host) (pids string) {
 	return pids
 }
 
-// testRestartKeepsPods stops and starts coracle: the containers continue to run.
+// page is a web page with an Ingress for it.
+const page = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: page}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: page, namespace: page, labels: {app: page}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: main, image: coracle.test/busybox:1, command: [sh, -c, 'echo hello >/tmp/index.html; exec httpd -f -p 8080 -h /tmp']}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: page, namespace: page}
+spec: {selector: {app: page}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: page, namespace: page}
+spec: {rules: [{host: page.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: page, port: {number: 80}}}}]}}]}
+`
+
+// testRestartKeepsPods stops and starts coracle: the containers continue to run, and no request to an Ingress fails.
 func testRestartKeepsPods(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	before := startSleepers(t, h)
 	pids := sleeperProcesses(t, h)
+	h.Apply(page)
+	url := "http://" + h.IP.String() + "/"
+	hosts.Eventually(t, time.Minute, func() error { _, err := h.Try("wget", "-q", "-O", "-", "--header", "Host: page.test", url); return err })
+	load := h.StartTraffic(url, "page.test", 4)
 
 	began := time.Now()
 	if err := s.Stop(); err != nil {
@@ -86,6 +114,18 @@ func testRestartKeepsPods(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.S
 	}
 	h.Kubectl("scale", "deployment/sleepers", "--replicas=4")
 	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=3m")
+	requests, failures := load.Stop()
+	t.Logf("%d of %d requests failed", len(failures), requests)
+	if len(failures) > 0 || requests < 1000 {
+		t.Errorf("%d of %d requests failed: %s", len(failures), requests, strings.Join(failures, "; "))
+	}
+	h.Kubectl("delete", "namespace", "page")
+	hosts.Eventually(t, time.Minute, func() error {
+		if left, err := h.Try("pgrep", "-f", "coracle-core gateway"); err == nil {
+			return fmt.Errorf("processes of the gateway are left: %s", left)
+		}
+		return nil
+	})
 	return s
 }
 
