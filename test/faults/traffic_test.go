@@ -89,7 +89,27 @@ func TestTraffic(t *testing.T) {
 			})
 		})
 		requests, failures := load.Stop()
-		t.Logf("the gateway's private memory is %.1f MiB", privateMiB(t, gateway))
+		t.Logf("the gateway's private memory is %.1f MiB at once", privateMiB(t, gateway))
+		hosts.Eventually(t, 30*time.Second, func() error {
+			if mib := privateMiB(t, gateway); mib > 30 {
+				return fmt.Errorf("the gateway's private memory is %.1f MiB", mib)
+			}
+			return nil
+		})
+		t.Logf("and %.1f MiB after the load", privateMiB(t, gateway))
+		killed := time.Now()
+		if err := syscall.Kill(gateway, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		hosts.Eventually(t, time.Minute, func() error {
+			_, err := h.Try("curl", "--fail", "--silent", "--header", "Host: web.test", url)
+			return err
+		})
+		if took := time.Since(killed); took > time.Second {
+			t.Errorf("the gateway answered %s after it was killed", took)
+		} else {
+			t.Logf("the gateway answered %s after it was killed", took)
+		}
 		row.Seconds, row.Seen = time.Since(began).Seconds(), fmt.Sprintf("%d of %d requests failed", len(failures), requests)
 		t.Log(row.Seen)
 		if len(failures) > 0 {

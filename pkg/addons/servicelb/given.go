@@ -9,6 +9,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -89,4 +90,23 @@ func (c *controller) take(ctx context.Context, s *corev1.Service, lost []claim, 
 	text := fmt.Sprintf("port %s of %s came to %s at the same time", lost[0].port, lost[0].addr, external[lost[0]].text)
 	logrus.WithField("component", "servicelb").Warnf("Service %s/%s: %s", s.Namespace, s.Name, text)
 	return tell(ctx, c.client, got, corev1.EventTypeWarning, portTaken, text)
+}
+
+// external returns the ports of external addresses that any Services have now, not as a cache knows.
+func (c *controller) external(ctx context.Context) (map[claim]nodePort, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	all, err := c.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	out := map[claim]nodePort{}
+	for i := range all.Items {
+		s := &all.Items[i]
+		s.Status.LoadBalancer.Ingress = nil
+		for _, taken := range claimsOf(s) {
+			out[taken] = nodePort{s.UID, "Service " + s.Namespace + "/" + s.Name + " (externalIPs)"}
+		}
+	}
+	return out, nil
 }

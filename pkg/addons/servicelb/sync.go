@@ -253,25 +253,6 @@ func (c *controller) nodePorts(ctx context.Context, services []*corev1.Service) 
 	return out, nil
 }
 
-// external returns the ports of external addresses that any Services have now, not as a cache knows.
-func (c *controller) external(ctx context.Context) (map[claim]nodePort, error) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	all, err := c.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	out := map[claim]nodePort{}
-	for i := range all.Items {
-		s := &all.Items[i]
-		s.Status.LoadBalancer.Ingress = nil
-		for _, taken := range claimsOf(s) {
-			out[taken] = nodePort{s.UID, "Service " + s.Namespace + "/" + s.Name + " (externalIPs)"}
-		}
-	}
-	return out, nil
-}
-
 // report updates the report for coracle status.
 func (c *controller) report(outcomes []outcome) {
 	if c.Report == nil {

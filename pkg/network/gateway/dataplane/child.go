@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"runtime/metrics"
 	"sync"
 	"syscall"
 	"time"
@@ -118,8 +119,21 @@ func (s *serving) lookAgain(notify kube.Notifier) {
 	waiting := len(s.applied.Refused) > 0
 	s.mu.Unlock()
 	notify.Alive()
+	giveBack()
 	if waiting {
 		_, _ = s.apply()
+	}
+}
+
+// mostFree is how much memory without use, in bytes, this process keeps. The kernel gets the rest back, which a load that is over has left.
+const mostFree = 2 << 20
+
+// giveBack returns memory to the kernel.
+func giveBack() {
+	free := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}}
+	metrics.Read(free)
+	if free[0].Value.Uint64()+free[1].Value.Uint64() > mostFree {
+		debug.FreeOSMemory()
 	}
 }
 
