@@ -13,6 +13,7 @@ const (
 	routerModule    = "coracle"
 	transportModule = "coracle"
 	handshakeModule = "coracle"
+	streamsModule   = "coracle"
 )
 
 // socketNetwork is the network of listeners in Caddy's configuration: package listening.
@@ -61,6 +62,7 @@ func server(port uint16, listeners []gateway.Listener, certificates []gateway.Ce
 		"read_header_timeout": "10s",
 		"idle_timeout":        "5m",
 		"max_header_bytes":    64 << 10,
+		"listener_wrappers":   []object{{"wrapper": streamsModule}, {"wrapper": "tls"}},
 		"routes":              []object{{"handle": []object{{"handler": routerModule}, proxy()}}},
 	}
 	if listeners[0].Protocol == gateway.HTTPS {

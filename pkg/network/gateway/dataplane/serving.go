@@ -24,6 +24,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/listening"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/streams"
 )
 
 // serving is what the process serves.
@@ -31,6 +32,7 @@ type serving struct {
 	files    gateway.Files
 	current  atomic.Pointer[state]
 	mirrors  mirrors
+	streams  *streams.Server
 	fallback gateway.Certificate
 	sockets  *listening.Sockets
 	// draining is set when another process serves what comes from now on.
@@ -47,7 +49,7 @@ func newServing(files gateway.Files, sockets *listening.Sockets) (*serving, erro
 	if err != nil {
 		return nil, fmt.Errorf("making a certificate for hosts that have none: %w", err)
 	}
-	s := &serving{files: files, fallback: made, sockets: sockets}
+	s := &serving{files: files, fallback: made, sockets: sockets, streams: streams.New(sockets)}
 	s.current.Store(&state{routes.New(gateway.Config{}, nil, nil), newTransports(gateway.Config{}, nil)})
 	caddy.RegisterNetwork(socketNetwork, func(_ context.Context, _, host, port string, _ uint, _ net.ListenConfig) (any, error) {
 		return s.sockets.Listen("tcp", net.JoinHostPort(host, port))
@@ -55,6 +57,7 @@ func newServing(files gateway.Files, sockets *listening.Sockets) (*serving, erro
 	caddy.RegisterModule(router{s})
 	caddy.RegisterModule(transport{})
 	caddy.RegisterModule(handshake{})
+	caddy.RegisterModule(sharing{s.streams})
 	return s, nil
 }
 
@@ -88,6 +91,7 @@ func (s *serving) apply() (gateway.Applied, error) {
 	if bytes.Equal(data, s.read) && len(s.applied.Refused) == 0 {
 		now := s.current.Load()
 		s.current.Store(&state{now.table.With(endpoints, now.table), now.transports})
+		s.streams.Use(s.current.Load().table)
 		return s.applied, nil
 	}
 	var config gateway.Config
@@ -121,6 +125,8 @@ func (s *serving) load(config gateway.Config) error {
 		}
 		s.caddy = next
 	}
+	config.Certificates = certificates
+	s.applyStreams(config, listeners, refused)
 	s.applied = gateway.Applied{Refused: refused, Certificates: bad}
 	return nil
 }
@@ -150,4 +156,4 @@ func (s *serving) free(all []gateway.Listener) (fine []gateway.Listener, refused
 	return fine, refused
 }
 
-func (s *serving) stop() error { return caddy.Stop() }
+func (s *serving) stop() error { return errors.Join(s.streams.Close(), caddy.Stop()) }

@@ -85,6 +85,7 @@ func TestServing(t *testing.T) {
 	t.Run("protocols of backends", func(t *testing.T) { testProtocols(t, s, config, plain) })
 	t.Run("a WebSocket outlives changes", func(t *testing.T) { testUpgraded(t, s, config, plain) })
 	t.Run("certificates", func(t *testing.T) { testCertificates(t, s, config, endpoints, secure) })
+	t.Run("streams", func(t *testing.T) { testStreams(t, s, config, secure) })
 	t.Run("a port of another program", func(t *testing.T) {
 		taken, err := net.Listen("tcp", ":0")
 		if err != nil {

@@ -58,7 +58,7 @@ func (s *Sockets) Retire() {
 	for _, one := range s.packets {
 		one.conn.Close()
 		for user := range one.users {
-			user.PacketConn.Close()
+			user.UDPConn.Close()
 		}
 	}
 	clear(s.packets)

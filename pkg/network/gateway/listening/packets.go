@@ -11,11 +11,11 @@ type packets struct {
 	sockets *Sockets
 	key     key
 	conn    *net.UDPConn // which nobody reads
-	users   map[*packetConn]bool
+	users   map[*PacketConn]bool
 }
 
 // ListenPacket is Listen for the network udp.
-func (s *Sockets) ListenPacket(network, address string) (net.PacketConn, error) {
+func (s *Sockets) ListenPacket(network, address string) (*PacketConn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.retired {
@@ -40,7 +40,7 @@ func (s *Sockets) ListenPacket(network, address string) (net.PacketConn, error) 
 		defer own.Close()
 		var c net.PacketConn
 		if c, err = net.FilePacketConn(own); err == nil {
-			user := &packetConn{PacketConn: c, packets: one}
+			user := &PacketConn{UDPConn: c.(*net.UDPConn), packets: one}
 			one.users[user] = true
 			return user, nil
 		}
@@ -50,7 +50,7 @@ func (s *Sockets) ListenPacket(network, address string) (net.PacketConn, error) 
 }
 
 func (s *Sockets) addPackets(k key, c *net.UDPConn) *packets {
-	one := &packets{sockets: s, key: k, conn: c, users: map[*packetConn]bool{}}
+	one := &packets{sockets: s, key: k, conn: c, users: map[*PacketConn]bool{}}
 	s.packets[k] = one
 	return one
 }
@@ -67,15 +67,15 @@ func (s *Sockets) closeUnusedPackets(one *packets) {
 // duplicate returns another descriptor of a socket.
 func duplicate(c interface{ File() (*os.File, error) }) (*os.File, error) { return c.File() }
 
-// packetConn is one user of a packets.
-type packetConn struct {
-	net.PacketConn
+// PacketConn is one user of a socket.
+type PacketConn struct {
+	*net.UDPConn
 	packets *packets
 	once    sync.Once
 }
 
 // Close implements net.PacketConn.
-func (c *packetConn) Close() error {
+func (c *PacketConn) Close() error {
 	c.once.Do(func() {
 		s := c.packets.sockets
 		s.mu.Lock()
@@ -83,5 +83,5 @@ func (c *packetConn) Close() error {
 		delete(c.packets.users, c)
 		s.closeUnusedPackets(c.packets)
 	})
-	return c.PacketConn.Close()
+	return c.UDPConn.Close()
 }

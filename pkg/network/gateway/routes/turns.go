@@ -41,18 +41,20 @@ func (t *Table) Serves(backend string) bool {
 func startOfTurns() uint32 { return rand.Uint32() }
 
 // Pick returns the backend that has the turn; nil if there is none with a weight.
-func (r *Route) Pick() *gateway.Backend {
-	if r.total == 0 {
+func (r *Route) Pick() *gateway.Backend { return pick(r.Backends, r.total, &r.turn) }
+
+func pick(backends []gateway.Backend, total uint64, turn *atomic.Uint32) *gateway.Backend {
+	if total == 0 {
 		return nil
 	}
-	if len(r.Backends) == 1 {
-		return &r.Backends[0]
+	if len(backends) == 1 {
+		return &backends[0]
 	}
-	at := share(r.turn.Add(1), r.total)
-	for i := range r.Backends {
-		weight := uint64(max(0, r.Backends[i].Weight))
+	at := share(turn.Add(1), total)
+	for i := range backends {
+		weight := uint64(max(0, backends[i].Weight))
 		if at < weight {
-			return &r.Backends[i]
+			return &backends[i]
 		}
 		at -= weight
 	}

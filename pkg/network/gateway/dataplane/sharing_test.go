@@ -1,0 +1,117 @@
+package dataplane
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+)
+
+// testStreams: streams have ports of their own, take their connections on those of HTTPS, and go on when Caddy loads its configuration.
+func testStreams(t *testing.T, s *served, config gateway.Config, secure uint16) {
+	behind := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "behind "+r.TLS.ServerName) }))
+	t.Cleanup(behind.Close)
+	plain := freePort(t)
+	config.Listeners = append(config.Listeners,
+		gateway.Listener{Name: "pass", Port: secure, Protocol: gateway.Passthrough, Host: "pass.test"},
+		gateway.Listener{Name: "tcp", Port: plain, Protocol: gateway.TCP})
+	config.Streams = []gateway.Stream{
+		{Listeners: []string{"pass"}, Backends: []gateway.Backend{{Endpoints: "behind", Weight: 1}}},
+		{Listeners: []string{"tcp"}, Backends: []gateway.Backend{{Endpoints: "echo", Weight: 1}}},
+	}
+	endpoints := gateway.Endpoints{"a": {backend(t, "one")}, "behind": {behind.Listener.Addr().String()}, "echo": {streamEcho(t)}}
+	if applied := s.apply(t, config, endpoints); len(applied.Refused) != 0 {
+		t.Fatal(applied.Refused)
+	}
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", plain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	lines := bufio.NewReader(conn)
+	check := func() {
+		t.Helper()
+		for host, want := range map[string]string{"pass.test": "behind pass.test", "a.test": "one /"} {
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{ServerName: host, InsecureSkipVerify: true}}}
+			request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/", secure), nil)
+			request.Host = host
+			answer, err := client.Do(request)
+			if err != nil {
+				t.Errorf("%s: %v", host, err)
+				continue
+			}
+			body, _ := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			if string(body) != want {
+				t.Errorf("%s: %q, want %q", host, body, want)
+			}
+		}
+		fmt.Fprintln(conn, "hello")
+		if got, err := lines.ReadString('\n'); err != nil || got != "hello\n" {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	check()
+	config.Certificates = []gateway.Certificate{certificate(t, "Secret a/a", "a.test")} // Caddy loads its configuration
+	s.apply(t, config, endpoints)
+	check()
+	at := len(config.Listeners) - 1
+	conn.Close()
+	config.Listeners[at].Protocol = gateway.HTTP // the port goes to Caddy
+	config.Listeners[at].Name = "plain"
+	if applied := s.apply(t, config, endpoints); len(applied.Refused) != 0 {
+		t.Errorf("%v", applied.Refused)
+	}
+	s.get(t, plain, "a.test", "/", 200, "one /")
+	config.Listeners[at].Protocol, config.Listeners[at].Name = gateway.TCP, "tcp" // and back
+	if applied := s.apply(t, config, endpoints); len(applied.Refused) != 0 {
+		t.Errorf("%v", applied.Refused)
+	}
+	if conn, err = net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", plain)); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	lines = bufio.NewReader(conn)
+	check()
+	if s.streams.Listens(secure) {
+		t.Error("Caddy's port is open twice")
+	}
+	conn.Close()
+	config.Listeners = config.Listeners[:at-1]
+	s.apply(t, config, endpoints)
+	if _, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", plain)); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("the port of a listener that is gone: %v", err)
+	}
+}
+
+// streamEcho answers with what it is told.
+func streamEcho(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				_, _ = io.Copy(conn, conn)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}

@@ -1,0 +1,184 @@
+package streams
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
+)
+
+// shared is a listener of the server for HTTP, without the connections of streams.
+type shared struct {
+	net.Listener
+	server *Server
+	web    chan net.Conn
+	start  sync.Once
+	failed chan error
+	closed chan struct{}
+	end    sync.Once
+}
+
+// Share returns a listener of the server for HTTP without the connections that belong to streams.
+func (s *Server) Share(l net.Listener) net.Listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	number := addressOf(l.Addr()).Port()
+	if s.web[number] == nil {
+		s.web[number] = make(chan net.Conn)
+	}
+	return &shared{Listener: l, server: s, web: s.web[number], failed: make(chan error), closed: make(chan struct{})}
+}
+
+// Accept implements net.Listener.
+func (l *shared) Accept() (net.Conn, error) {
+	l.start.Do(func() { go l.run() })
+	select {
+	case <-l.closed:
+		return nil, net.ErrClosed
+	default:
+	}
+	select {
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case err := <-l.failed:
+		return nil, err
+	case conn := <-l.web:
+		return conn, nil
+	}
+}
+
+// Close implements net.Listener.
+func (l *shared) Close() error {
+	err := l.Listener.Close()
+	l.end.Do(func() { close(l.closed) })
+	return err
+}
+
+func (l *shared) run() {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			select {
+			case <-l.closed:
+				return
+			case l.failed <- err: // whoever accepts waits before it does so again
+			}
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue
+		}
+		if l.server.take(conn, l.web) {
+			continue
+		}
+		select {
+		case l.web <- conn:
+		case <-l.closed:
+			conn.Close()
+		}
+	}
+}
+
+// take serves a connection if streams may have it, and reports whether it does. If it is found to be for HTTPS it goes to web.
+func (s *Server) take(conn net.Conn, web chan net.Conn) bool {
+	now := s.current.Load()
+	site := now.streams.At(addressOf(conn.LocalAddr()), false)
+	if site == nil || !site.Streams {
+		return false
+	}
+	if !site.Named {
+		listener, stream := site.Find("")
+		go s.forward(now, conn, nil, listener, stream)
+		return true
+	}
+	if s.handshakes.Add(1) > maxHandshakes {
+		s.handshakes.Add(-1)
+		conn.Close()
+		return true
+	}
+	go func() {
+		name, read, err := peek(conn)
+		s.handshakes.Add(-1)
+		if err != nil && (!site.Web || errors.Is(err, os.ErrDeadlineExceeded)) {
+			conn.Close()
+			return
+		}
+		listener, stream := site.Find(name)
+		if err == nil && (listener == nil || !listener.IsWeb()) {
+			s.forward(now, conn, read, listener, stream)
+			return
+		}
+		s.handOver(&prefixed{Conn: conn, prefix: read}, web)
+	}()
+	return true
+}
+
+// handOver gives a connection to the server for HTTP.
+func (s *Server) handOver(conn net.Conn, web chan net.Conn) {
+	if web == nil {
+		conn.Close()
+		return
+	}
+	timer := time.NewTimer(helloTimeout)
+	defer timer.Stop()
+	select {
+	case web <- conn:
+	case <-timer.C: // the port is closed
+		conn.Close()
+	}
+}
+
+// forward leads a connection to a backend. What was read of it goes first.
+func (s *Server) forward(now *state, conn net.Conn, read []byte, listener *routes.StreamListener, stream *routes.Stream) {
+	defer conn.Close()
+	if listener == nil || stream == nil {
+		return
+	}
+	backend := stream.Pick()
+	if backend == nil || !now.table.Serves(backend.Endpoints) {
+		return
+	}
+	l := &link{listener: listener.Name, protocol: listener.Protocol, client: conn}
+	if !s.links.add(l) {
+		return
+	}
+	defer s.links.remove(l)
+	if s.current.Load().protocols[l.listener] != l.protocol { // it is gone since the connection has been accepted
+		return
+	}
+	if listener.Protocol == gateway.TLS {
+		config := now.tls[listener.Name]
+		if config == nil {
+			return
+		}
+		secure := tls.Server(&prefixed{Conn: conn, prefix: read}, config)
+		_ = conn.SetDeadline(time.Now().Add(helloTimeout))
+		if err := secure.Handshake(); err != nil {
+			return
+		}
+		_ = conn.SetDeadline(time.Time{})
+		l.secure(secure)
+		read = nil
+	}
+	to, err := s.dial(s.current.Load(), backend.Endpoints)
+	if err != nil || !l.join(to) {
+		return
+	}
+	if _, err := to.Write(read); err == nil {
+		s.copyBoth(l)
+	}
+}
+
+// addressOf returns the address of a connection or listener, which is none of a connection that is not of TCP.
+func addressOf(a net.Addr) netip.AddrPort {
+	if of, ok := a.(interface{ AddrPort() netip.AddrPort }); ok {
+		return of.AddrPort()
+	}
+	return netip.AddrPort{}
+}
