@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"bufio"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -41,18 +40,8 @@ func testStreams(t *testing.T, s *served, config gateway.Config, secure uint16) 
 	check := func() {
 		t.Helper()
 		for host, want := range map[string]string{"pass.test": "behind pass.test", "a.test": "one /"} {
-			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{ServerName: host, InsecureSkipVerify: true}}}
-			request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/", secure), nil)
-			request.Host = host
-			answer, err := client.Do(request)
-			if err != nil {
-				t.Errorf("%s: %v", host, err)
-				continue
-			}
-			body, _ := io.ReadAll(answer.Body)
-			answer.Body.Close()
-			if string(body) != want {
-				t.Errorf("%s: %q, want %q", host, body, want)
+			if got := secureGet(t, fmt.Sprintf("127.0.0.1:%d", secure), host); got != want {
+				t.Errorf("%s: %q, want %q", host, got, want)
 			}
 		}
 		fmt.Fprintln(conn, "hello")
