@@ -222,7 +222,7 @@ func (s saving) write(ctx context.Context, keys backup.Keys) (made backup.Copy, 
 	}
 	api := s.config.API
 	settings := slices.DeleteFunc([]string{filepath.Join(s.dirs.Config, "config.yaml"), api.AdmissionConfig, api.SchedulerConfig,
-		api.EncryptionConfig, api.AuditPolicy}, func(path string) bool { return path == "" })
+		api.EncryptionConfig, api.AuditPolicy, s.config.ACME.CAFile, s.config.ACME.BindingFile}, func(path string) bool { return path == "" })
 	files, err := backup.Gather(s.dirs, func(w io.Writer) error { return etcdexport.Write(limit.Writer(w), db) }, settings)
 	if err != nil {
 		return made, keys, err

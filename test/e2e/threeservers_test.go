@@ -11,7 +11,10 @@ import (
 // TestThreeServers has tests that need three servers with the default settings. Each leaves all of them healthy.
 func TestThreeServers(t *testing.T) {
 	slots.Take(t)
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true, ServerArgs: []string{"--vip=" + apiAddress.String()}, Prepare: withPassphrase(t)})
+	var certificates acme
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true, ServerArgs: append([]string{"--vip=" + apiAddress.String()}, acmeArgs...),
+		Prepare: certificates.withAuthority(t, withPassphrase(t))})
+	certificates.start(t, c)
 	if out := c.Servers[2].Coracle("secrets-encrypt", "status"); !strings.Contains(out, "Keys Sealed With: cluster CA, passphrase") {
 		t.Error(out)
 	}
@@ -23,7 +26,10 @@ func TestThreeServers(t *testing.T) {
 		{"check cis", testBenchmarkOnAll},
 		{"keys of Secrets change", testSecretsKeys},
 		{"authorities are replaced", testAuthorities},
+		{"certificates by ACME", func(t *testing.T, _ *hosts.Cluster) { certificates.testIssued(t) }},
+		{"who asks for a certificate is killed", func(t *testing.T, _ *hosts.Cluster) { certificates.testKilled(t) }},
 		{"the lead is lost", testLostLead},
+		{"certificates are renewed", func(t *testing.T, _ *hosts.Cluster) { certificates.testRenewed(t) }},
 		{"a chart's leader is cut off", testChartsLeader},
 		{"a stolen machine is removed", testRevoked},
 		{"a server is removed", testRemoveServer},

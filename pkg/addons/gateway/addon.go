@@ -25,14 +25,20 @@ func Addon() addon.Addon {
 		Report: state.NewReport("ingresses", state.LeadingServer, "Ingress", lines, judge),
 		ControlPlane: func(s addon.Server) []addon.Component {
 			shared := newOutcome()
-			return []addon.Component{
+			all := []addon.Component{
 				{Name: "gateway", Component: Controller{
-					Kubeconfig: s.Kubeconfig, Dir: gateway.Dir(s.Config.Dirs.Gateway()), Node: s.Config.Node.IPs, Addresses: s.Addresses, outcome: shared,
+					Kubeconfig: s.Kubeconfig, Dir: gateway.Dir(s.Config.Dirs.Gateway()), Node: s.Config.Node.IPs, Addresses: s.Addresses, ACME: s.Config.ACME.Enabled(), outcome: shared,
 				}},
 				{Name: "gateway-status", After: []addon.Event{addon.Leading}, Component: Status{
 					Kubeconfig: s.Kubeconfig, Self: s.Config.Node.Name, Report: func(r Report) { s.Report(r) }, Addresses: s.Addresses, outcome: shared,
 				}},
 			}
+			if s.Config.ACME.Enabled() {
+				all = append(all, addon.Component{Name: "gateway-acme", After: []addon.Event{addon.Leading}, Component: Issuer{
+					Kubeconfig: s.Kubeconfig, Self: s.Config.Node.Name, ACME: s.Config.ACME, outcome: shared,
+				}})
+			}
+			return all
 		},
 	}
 }

@@ -35,6 +35,8 @@ type Controller struct {
 	Node []netip.Addr
 	// Addresses are those of Gateways.
 	Addresses *addon.GatewayAddresses
+	// ACME says that certificates are to be had from an ACME server.
+	ACME bool
 
 	outcome *outcome
 }
@@ -49,8 +51,10 @@ type outcome struct {
 	translate.Result
 
 	// Of the Gateway API: what the status of its objects should be, and the objects as they are, by the plurals of their kinds.
-	statuses []gatewayapi.Status
-	objects  map[string]cache.Store
+	statuses     []gatewayapi.Status
+	objects      map[string]cache.Store
+	wantedByACME []translate.Wanted
+	uncertified  []Problem // of certificates by ACME; the Issuer sets it
 }
 
 func newOutcome() *outcome { return &outcome{told: make(chan struct{})} }
@@ -179,6 +183,9 @@ func (w *working) sync(ctx context.Context) error {
 	}
 	objects := w.feed.objects()
 	objects.Node = w.Node
+	if w.ACME {
+		objects.Orders = translate.NewOrders()
+	}
 	o := &outputs{ingresses: translate.Ingresses(objects), read: objects}
 	own := w.api.objects()
 	own.Services, own.Slices, own.Certificates, own.Node = objects.Services, objects.Slices, objects.Certificates, objects.Node
@@ -186,6 +193,9 @@ func (w *working) sync(ctx context.Context) error {
 	o.api = gatewayapi.Translate(own)
 	w.Addresses.SetGateways(o.api.Addressed())
 	config, endpoints := o.merged()
+	translate.ListenForChallenges(objects, &config)
+	w.feed.needChallenges(ctx, len(objects.Orders.List()) > 0)
+	config.Challenges = w.feed.challenges.list()
 	if len(o.ingresses.Served) == 0 && len(config.Listeners) == 0 {
 		w.pending, w.refused = false, nil
 		w.tell(o, "")
@@ -251,5 +261,6 @@ func (w *working) tell(o *outputs, problem string) {
 	w.outcome.tell(func() {
 		w.outcome.classes, w.outcome.all, w.outcome.Result = slices.Clone(o.read.Classes), o.read.Ingresses, result
 		w.outcome.nodes, w.outcome.statuses, w.outcome.objects = nodes, statuses, objects
+		w.outcome.wantedByACME = o.read.Orders.List()
 	})
 }

@@ -25,7 +25,8 @@ type feed struct {
 	status  func()        // called after a change of nothing but the status of a route or policy
 
 	classes, ingresses cache.Store
-	further            *further // nil while there is no need for it
+	further            *further       // nil while there is no need for it
+	challenges         *challengeFeed // nil while there is no need for it
 	certificates       map[types.NamespacedName]certificate
 }
 
@@ -146,6 +147,9 @@ func trimSlice(s, small *discoveryv1.EndpointSlice) {
 
 func trimSecret(s, small *corev1.Secret) {
 	small.Data = map[string][]byte{}
+	if issuer := s.Annotations[translate.AnnotationIssuer]; issuer != "" {
+		small.Annotations = map[string]string{translate.AnnotationIssuer: issuer}
+	}
 	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey} {
 		small.Data[key] = s.Data[key]
 	}

@@ -92,6 +92,7 @@ func (w *statusWriter) sync(ctx context.Context) error {
 	w.outcome.mu.Lock()
 	classes, all, nodes, result := w.outcome.classes, w.outcome.all, w.outcome.nodes, w.outcome.Result
 	statuses, objects := w.outcome.statuses, w.outcome.objects
+	uncertified := w.outcome.uncertified
 	w.outcome.mu.Unlock()
 	errs := []error{w.defaultClass(ctx, classes)}
 	addresses := addressesOf(nodes)
@@ -114,7 +115,7 @@ func (w *statusWriter) sync(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	errs = append(errs, w.tell(ctx, problems))
-	w.Report(report(len(result.Served), gatewaysIn(statuses), problems))
+	w.Report(report(len(result.Served), gatewaysIn(statuses), problems).with(uncertified))
 	return errors.Join(errs...)
 }
 
@@ -260,5 +261,13 @@ func report(ingresses, gateways int, problems []problem) Report {
 		}
 	}
 	r.Others = max(len(seen)-mostNamed, 0)
+	return r
+}
+
+// with adds problems.
+func (r Report) with(further []Problem) Report {
+	space := min(len(further), max(0, mostNamed-len(r.Problems)))
+	r.Problems = append(r.Problems, further[:space]...)
+	r.Others += len(further) - space
 	return r
 }

@@ -166,7 +166,7 @@ func nodeTable() []setting {
 
 // serverTable lists the settings that only servers have.
 func serverTable() []setting {
-	return append(snapshotTable(), []setting{
+	return append(append(snapshotTable(), acmeTable()...), []setting{
 		{name: "agent-token", arg: "TOKEN", group: groupJoin, secret: true,
 			help: "Token for agents to join with, which servers cannot use; --agent-token-file keeps it out of process lists"},
 		{name: "agent-token-file", arg: "FILE", group: groupJoin,

@@ -32,6 +32,7 @@ type Config struct {
 	Network Network    `json:"network"`
 	// API is the control plane's part; unused by agents.
 	API  API  `json:"api"`
+	ACME ACME `json:"acme,omitzero"` // unused by agents
 	Node Node `json:"node"`
 	// Disable names the add-ons that are disabled, out of Addons.
 	Disable []string `json:"disable,omitempty"`
@@ -142,6 +143,19 @@ type Network struct {
 	// MetalLB makes the IPAddressPools of MetalLB pools as well.
 	MetalLB bool `json:"metalLB,omitempty"`
 }
+
+// ACME is the server that certificates of Ingresses and Gateways come from.
+type ACME struct {
+	// Email is for the account. Setting it agrees to the server's terms; without it no certificate is asked for.
+	Email  string `json:"email,omitempty"`
+	Server string `json:"server,omitempty"` // URL of the directory
+	CAFile string `json:"caFile,omitempty"` // verifies the server's own certificate; "" means the system's roots
+	// BindingFile holds the key ID and the MAC key of an account that the server's operator has given out.
+	BindingFile string `json:"bindingFile,omitempty"`
+}
+
+// Enabled reports whether certificates are asked for.
+func (a ACME) Enabled() bool { return a.Email != "" }
 
 // API holds the settings of the control plane.
 type API struct {

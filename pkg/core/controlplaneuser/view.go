@@ -52,7 +52,7 @@ var components = []string{"kube-apiserver", "kube-controller-manager", "kube-sch
 // files returns the settings of the control plane that name a file.
 func files(cfg *config.Config) []*string {
 	all := []*string{&cfg.API.AdmissionConfig, &cfg.API.SchedulerConfig, &cfg.API.EncryptionConfig, &cfg.API.AuditPolicy, &cfg.API.SecretsPassphrase,
-		&cfg.Datastore.CAFile, &cfg.Datastore.CertFile, &cfg.Datastore.KeyFile}
+		&cfg.ACME.CAFile, &cfg.ACME.BindingFile, &cfg.Datastore.CAFile, &cfg.Datastore.CertFile, &cfg.Datastore.KeyFile}
 	return slices.DeleteFunc(all, func(file *string) bool { return *file == "" })
 }
 

@@ -23,6 +23,7 @@ func Known(dirs paths.Dirs, cfg config.Config, environ []string) (values []strin
 		values = append(values, tokenValues(contentOf(name))...)
 	}
 	values = append(values, strings.TrimSpace(contentOf(cfg.API.SecretsPassphrase)))
+	values = append(values, strings.Fields(contentOf(cfg.ACME.BindingFile))...)
 	whole := matchingFiles(filepath.Join(dirs.Config, "*.env"), filepath.Join(dirs.NodePKI(), "*.key"), filepath.Join(dirs.PKI(), "*.key"),
 		filepath.Join(dirs.PKI(), "etcd", "*.key"), filepath.Join(dirs.NodePKI(), "*.pem"))
 	for _, name := range append(whole, cfg.Datastore.KeyFile) {

@@ -11,7 +11,19 @@ type Config struct {
 	Certificates []Certificate `json:"certificates,omitempty"`
 	Routes       []Route       `json:"routes,omitempty"`
 	Streams      []Stream      `json:"streams,omitempty"`
+	Challenges   []Challenge   `json:"challenges,omitempty"`
 }
+
+// Challenge is what an ACME server that validates a host gets, whatever routes there are: by HTTP-01 (RFC 8555, section 8.3) from listeners of HTTP,
+// and by TLS-ALPN-01 (RFC 8737) from those of HTTPS.
+type Challenge struct {
+	Host   string `json:"host"`
+	Token  string `json:"token"`  // the path is ChallengePath and this
+	Answer string `json:"answer"` // the key authorization
+}
+
+// ChallengePath begins the paths of challenges.
+const ChallengePath = "/.well-known/acme-challenge/"
 
 // Listener accepts connections on a port. Of several listeners on the port the connection's address selects those that have it as their own, or
 // those without addresses if none has it; then the host that a request or TLS handshake names selects the one with the most specific Host. Of

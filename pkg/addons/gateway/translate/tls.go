@@ -17,9 +17,9 @@ import (
 func CertificateOf(s *corev1.Secret) Certificate {
 	chain, key, leaf, err := gateway.KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return Certificate{Problem: err.Error()}
+		return Certificate{Problem: err.Error(), Issuer: s.Annotations[AnnotationIssuer]}
 	}
-	return Certificate{Chain: chain, Key: key, Serves: func(host string) error { return serves(leaf, host) }}
+	return Certificate{Chain: chain, Key: key, Issuer: s.Annotations[AnnotationIssuer], Leaf: leaf, Serves: func(host string) error { return serves(leaf, host) }}
 }
 
 // serves returns why clients will not accept a certificate for a host.
@@ -41,7 +41,13 @@ func (t *translation) tls(i *networkingv1.Ingress) {
 		}
 		key := types.NamespacedName{Namespace: i.Namespace, Name: entry.SecretName}
 		c, found := t.certificates[key]
+		byACME := t.acme(i, key, c, found, hostsOf(i, entry))
 		switch {
+		case !found && byACME:
+			continue // people are told by Events of what becomes of it
+		case !found && AsksForACME(i.Annotations):
+			t.problem(i, "CertificateNotFound", "there is no Secret %s, and the servers have no --acme-email, without which they ask for no certificate by ACME", key)
+			continue
 		case !found:
 			t.problem(i, "CertificateNotFound", "there is no Secret %s of type %s: until there is one, its hosts have a certificate that no client trusts", key, corev1.SecretTypeTLS)
 			continue

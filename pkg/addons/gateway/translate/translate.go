@@ -5,6 +5,7 @@ package translate
 
 import (
 	"cmp"
+	"crypto/x509"
 	"fmt"
 	"maps"
 	"net/http"
@@ -46,6 +47,7 @@ type Objects struct {
 	Slices       []*discoveryv1.EndpointSlice
 	Certificates map[types.NamespacedName]Certificate // those of Secrets of type kubernetes.io/tls
 	Node         []netip.Addr                         // the addresses of the node
+	Orders       *Orders                              // takes the certificates that are wanted by ACME; nil if there is no ACME server
 }
 
 // Certificate is the content of a Secret of type kubernetes.io/tls.
@@ -53,6 +55,8 @@ type Certificate struct {
 	Chain, Key string
 	Problem    string                  // why it cannot serve, "" if it can
 	Serves     func(host string) error // why clients refuse it for a host
+	Issuer     string                  // AnnotationIssuer of the Secret
+	Leaf       *x509.Certificate       // nil if it cannot serve
 }
 
 // Result is what comes of a translation.
@@ -79,6 +83,7 @@ func Ingresses(o Objects) Result {
 		certificates: o.Certificates, owners: map[string]*networkingv1.Ingress{}, taken: map[string]*networkingv1.Ingress{},
 		secured: map[string]*networkingv1.Ingress{}, chosen: map[types.NamespacedName]gateway.Certificate{}, sources: map[string][]string{},
 	}
+	t.orders = o.Orders
 	t.Endpoints = gateway.Endpoints{}
 	for _, s := range o.Services {
 		t.services[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
@@ -93,6 +98,7 @@ func Ingresses(o Objects) Result {
 	}
 	slices.SortFunc(t.Served, older)
 	t.listen(o)
+	t.claims()
 	for _, i := range t.Served {
 		t.rules(i)
 		t.tls(i)
@@ -144,6 +150,7 @@ type translation struct {
 	secured map[string]*networkingv1.Ingress // the one of each host's certificate
 	chosen  map[types.NamespacedName]gateway.Certificate
 	sources map[string][]string // of certificates, by host
+	orders  *Orders
 }
 
 func (t *translation) problem(i *networkingv1.Ingress, reason, format string, values ...any) {

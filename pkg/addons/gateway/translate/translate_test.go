@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/test/golden"
 )
 
@@ -62,12 +64,22 @@ func check(t *testing.T, name string, o Objects) {
 	t.Helper()
 	var first string
 	for range 2 {
+		if o.Orders != nil {
+			o.Orders = NewOrders()
+		}
 		result := Ingresses(o)
 		text, err := json.MarshalIndent(map[string]any{"config": result.Config, "endpoints": result.Endpoints}, "", "  ")
 		if err != nil {
 			t.Fatal(err)
 		}
 		out := string(text) + "\n"
+		for _, w := range o.Orders.List() {
+			out += fmt.Sprintf("wanted: %s for %s, by", w.Secret, w.Hosts)
+			for _, o := range w.Owners {
+				out += fmt.Sprintf(" %s %s/%s", o.Kind, o.Namespace, o.Name)
+			}
+			out += "\n"
+		}
 		for _, p := range result.Problems {
 			out += fmt.Sprintf("%s/%s: %s: %s\n", p.Ingress.Namespace, p.Ingress.Name, p.Reason, p.Message)
 		}
@@ -96,6 +108,51 @@ func TestTLS(t *testing.T) {
 		{Namespace: "evil", Name: "garbage"}: CertificateOf(&corev1.Secret{Data: map[string][]byte{corev1.TLSCertKey: []byte("garbage")}}),
 	}
 	check(t, "tls", o)
+}
+
+// TestACME: certificates are asked for by annotations, for one's own hosts, and never for a Secret that others have made.
+func TestACME(t *testing.T) {
+	o := objects(t, "acme.yaml")
+	mine := issued(t, "mine", "renewed.test")
+	mine.Issuer = "https://acme.test"
+	o.Orders, o.Certificates = NewOrders(), map[types.NamespacedName]Certificate{{Namespace: "shop", Name: "mine"}: mine, {Namespace: "shop", Name: "by-hand"}: issued(t, "by-hand", "by-hand.test")}
+	check(t, "acme", o)
+	without := o
+	without.Orders = nil
+	if told := fmt.Sprint(Ingresses(without).Problems); !strings.Contains(told, "there is no Secret shop/shop, and the servers have no --acme-email") {
+		t.Error(told)
+	}
+	Ingresses(o)
+	config := gateway.Config{Listeners: []gateway.Listener{{Name: "secure", Port: PortHTTPS, Protocol: gateway.HTTPS}}}
+	for _, held := range []bool{true, false, false} {
+		o.Services, o.Node = nil, []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+		if held {
+			o.Services = objects(t, "tls.yaml").Services
+		}
+		if ListenForChallenges(o, &config); (len(config.Listeners) == 2) == held {
+			t.Errorf("port 80 is a Service's: %v, and the listeners are %+v", held, config.Listeners)
+		}
+	}
+}
+
+// TestOrdersOfOthers: a host belongs to the namespace with the oldest object for it or for a wildcard above it, of whatever kind the objects are.
+func TestOrdersOfOthers(t *testing.T) {
+	first := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	o := NewOrders()
+	for i, c := range []struct{ host, namespace string }{{"shop.test", "shop"}, {"shop.test", "evil"}, {"*.infra.test", "infra"}, {"a.infra.test", "evil"}, {"b.c.infra.test", "evil"}, {"old.later.test", "shop"}, {"*.later.test", "evil"}} {
+		o.Claim(c.host, c.namespace, first.Add(time.Duration(i)*time.Hour))
+	}
+	for host, owner := range map[string]string{"shop.test": "shop", "a.infra.test": "infra", "b.c.infra.test": "infra", "old.later.test": "shop", "x.later.test": "evil"} {
+		for _, namespace := range []string{"shop", "infra", "evil"} {
+			refused := o.Add(corev1.ObjectReference{UID: types.UID(namespace)}, types.NamespacedName{Namespace: namespace, Name: host}, Certificate{}, []string{host})
+			if (len(refused) == 0) != (namespace == owner) {
+				t.Errorf("%s for namespace %s: %s", host, namespace, refused)
+			}
+		}
+	}
+	if all := o.List(); len(all) != 5 {
+		t.Errorf("%+v", all)
+	}
 }
 
 // TestUnused: without an Ingress of our classes there is nothing to listen on.

@@ -10,10 +10,11 @@ import (
 
 // The names of our modules in Caddy's configuration.
 const (
-	routerModule    = "coracle"
-	transportModule = "coracle"
-	handshakeModule = "coracle"
-	streamsModule   = "coracle"
+	routerModule     = "coracle"
+	transportModule  = "coracle"
+	handshakeModule  = "coracle"
+	streamsModule    = "coracle"
+	challengesModule = "coracle_challenges"
 )
 
 // socketNetwork is the network of listeners in Caddy's configuration: package listening.
@@ -49,6 +50,7 @@ func caddyConfig(listeners []gateway.Listener, certificates []gateway.Certificat
 	return json.Marshal(object{
 		"admin":   object{"disabled": true, "config": object{"persist": false}},
 		"logging": object{"logs": object{"default": object{"level": "ERROR", "exclude": []string{"http.log.error"}}}},
+		"storage": object{"module": challengesModule},
 		"apps":    apps,
 	})
 }

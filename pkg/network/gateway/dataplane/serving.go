@@ -37,6 +37,7 @@ type serving struct {
 	sockets  *listening.Sockets
 	// draining is set when another process serves what comes from now on.
 	draining atomic.Bool
+	answers  atomic.Pointer[challengeAnswers]
 
 	mu      sync.Mutex // held while files are applied
 	read    []byte     // the file that was applied
@@ -58,6 +59,7 @@ func newServing(files gateway.Files, sockets *listening.Sockets) (*serving, erro
 	caddy.RegisterModule(transport{})
 	caddy.RegisterModule(handshake{})
 	caddy.RegisterModule(sharing{s.streams})
+	caddy.RegisterModule(challenges{&s.answers})
 	return s, nil
 }
 
@@ -100,6 +102,7 @@ func (s *serving) apply() (gateway.Applied, error) {
 	}
 	now := s.current.Load()
 	s.current.Store(&state{routes.New(config, endpoints, now.table), newTransports(config, now.transports)})
+	s.answers.Store(answersOf(config.Challenges))
 	if err := s.load(config); err != nil {
 		return gateway.Applied{}, err
 	}

@@ -82,6 +82,8 @@ func TestServing(t *testing.T) {
 			s.get(t, plain, "b.test", "/b.test", 404, "nothing")
 		}
 	})
+	t.Run("challenges of ACME", func(t *testing.T) { testChallenges(t, s, config, endpoints, plain) })
+	t.Run("a real ACME server", func(t *testing.T) { testACME(t, s, config, endpoints, plain, secure) })
 	t.Run("protocols of backends", func(t *testing.T) { testProtocols(t, s, config, plain) })
 	t.Run("a WebSocket outlives changes", func(t *testing.T) { testUpgraded(t, s, config, plain) })
 	t.Run("certificates", func(t *testing.T) { testCertificates(t, s, config, endpoints, secure) })
