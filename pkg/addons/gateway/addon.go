@@ -1,8 +1,8 @@
-// Package gateway serves Ingresses without a pod: on each server, a process of its own, with Caddy as a library (package
+// Package gateway serves Ingresses and Gateways without a pod: on each server, a process of its own, with Caddy as a library (package
 // pkg/network/gateway/dataplane), serves what the control plane leaves for it. This package is the side of the control plane: Controller, on
 // each server, translates the objects of the API, and Status, on the server that leads, writes what came of it.
 //
-// Everybody's requests are parsed in that process, which has no credential of the cluster; and nothing of it is there until there is an Ingress.
+// Everybody's requests are parsed in that process, which has no credential of the cluster; and nothing of it is there until there is an Ingress or a Gateway.
 package gateway
 
 import (
@@ -21,7 +21,7 @@ var manifest []byte
 // Addon is the row of the table of add-ons.
 func Addon() addon.Addon {
 	return addon.Addon{
-		Name: "gateway", About: "Ingresses", Manifest: manifest,
+		Name: "gateway", About: "Ingresses and Gateways", Manifest: manifest,
 		Report: state.NewReport("ingresses", state.LeadingServer, "Ingress", lines, judge),
 		ControlPlane: func(s addon.Server) []addon.Component {
 			shared := newOutcome()

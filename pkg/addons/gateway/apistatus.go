@@ -67,7 +67,7 @@ func gatewaysIn(all []gatewayapi.Status) (n int) {
 func plural(kind string) string {
 	lower := strings.ToLower(kind)
 	switch {
-	case strings.HasSuffix(lower, "y"):
+	case strings.HasSuffix(lower, "policy"):
 		return strings.TrimSuffix(lower, "y") + "ies"
 	case strings.HasSuffix(lower, "s"):
 		return lower + "es"

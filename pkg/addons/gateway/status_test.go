@@ -69,12 +69,12 @@ func TestEventsOnce(t *testing.T) {
 		return false, nil, nil
 	})
 	i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "1"}}
-	problem := []translate.Problem{{Ingress: i, Reason: "HostTaken", Message: "taken"}, {Ingress: i, Reason: "HostTaken", Message: "taken"}}
+	taken := ingressProblems([]translate.Problem{{Ingress: i, Reason: "HostTaken", Message: "taken"}, {Ingress: i, Reason: "HostTaken", Message: "taken"}})
 	for n, step := range []struct {
 		broken   bool
-		problems []translate.Problem
+		problems []problem
 		want     int // Events by then
-	}{{true, problem, 0}, {false, problem, 1}, {false, problem, 1}, {false, nil, 1}, {false, problem, 2}} {
+	}{{true, taken, 0}, {false, taken, 1}, {false, taken, 1}, {false, nil, 1}, {false, taken, 2}} {
 		broken = step.broken
 		if err := w.tell(t.Context(), step.problems); (err != nil) != step.broken {
 			t.Errorf("step %d: %v", n, err)
@@ -114,7 +114,7 @@ func TestReport(t *testing.T) {
 		result.Served = append(result.Served, i)
 		result.Problems = append(result.Problems, translate.Problem{Ingress: i, Message: "first"}, translate.Problem{Ingress: i, Message: "second"})
 	}
-	r := report(result)
+	r := report(len(result.Served), 0, ingressProblems(result.Problems))
 	if r.Served != 30 || len(r.Problems) != mostNamed || r.Others != 10 || len(lines(r)) != mostNamed+2 {
 		t.Errorf("%+v", r)
 	}

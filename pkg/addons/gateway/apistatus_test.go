@@ -1,0 +1,55 @@
+package gateway
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/gatewayapi"
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
+	"github.com/coracle-dev/coracle/pkg/core/addon"
+)
+
+// TestPlural: the status of each kind is written to its own path, which is that of its watch.
+func TestPlural(t *testing.T) {
+	watched := attachable()
+	for _, kind := range []string{"ListenerSet", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute", "ReferenceGrant", "BackendTLSPolicy"} {
+		if watched[plural(kind)] == nil {
+			t.Errorf("%s: %s is not watched", kind, plural(kind))
+		}
+	}
+	if plural("Gateway") != gateways || plural("GatewayClass") != gatewayClasses {
+		t.Errorf("%s %s", plural("Gateway"), plural("GatewayClass"))
+	}
+}
+
+// TestOthersEntries: entries of other controllers stay, ours that are no longer true go, and times change only with the status of a condition.
+func TestOthersEntries(t *testing.T) {
+	long := metav1.Unix(1000, 0)
+	condition := func(status metav1.ConditionStatus) []metav1.Condition {
+		return []metav1.Condition{{Type: "Accepted", Status: status, Reason: "R", LastTransitionTime: long}}
+	}
+	ref := func(name v1.ObjectName) v1.ParentReference { return v1.ParentReference{Name: name} }
+	route := &v1.HTTPRoute{}
+	route.Status.Parents = []v1.RouteParentStatus{
+		{ParentRef: ref("same"), ControllerName: translate.Controller, Conditions: condition(metav1.ConditionTrue)},
+		{ParentRef: ref("theirs"), ControllerName: "example.com/other", Conditions: condition(metav1.ConditionFalse)},
+		{ParentRef: ref("gone"), ControllerName: translate.Controller, Conditions: condition(metav1.ConditionTrue)},
+	}
+	w := &statusWriter{Status: Status{Addresses: addon.NewGatewayAddresses(false, false)}}
+	now := func(status metav1.ConditionStatus) []metav1.Condition {
+		return []metav1.Condition{{Type: "Accepted", Status: status, Reason: "R"}}
+	}
+	w.fill(route, gatewayapi.Status{Parents: []v1.RouteParentStatus{
+		{ParentRef: ref("same"), ControllerName: translate.Controller, Conditions: now(metav1.ConditionTrue)},
+		{ParentRef: ref("new"), ControllerName: translate.Controller, Conditions: now(metav1.ConditionTrue)},
+	}}, nil)
+	got := map[v1.ObjectName]int64{}
+	for _, p := range route.Status.Parents {
+		got[p.ParentRef.Name] = p.Conditions[0].LastTransitionTime.Unix()
+	}
+	if len(got) != 3 || got["same"] != 1000 || got["theirs"] != 1000 || got["new"] == 1000 {
+		t.Errorf("%+v", route.Status.Parents)
+	}
+}

@@ -1,0 +1,150 @@
+package gatewayapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
+	"github.com/coracle-dev/coracle/test/golden"
+)
+
+// objects reads testdata/gateways.yaml.
+func objects(t *testing.T) (o Objects) {
+	t.Helper()
+	known := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1.Install} {
+		if err := add(known); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile("testdata/gateways.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(string(data), "\n---\n") {
+		raw, err := yaml.ToJSON([]byte(document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		object, _, err := serializer.NewCodecFactory(known).UniversalDeserializer().Decode(raw, nil, nil)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		switch object := object.(type) {
+		case *v1.GatewayClass:
+			o.Classes = append(o.Classes, object)
+		case *v1.Gateway:
+			o.Gateways = append(o.Gateways, object)
+		case *v1.ListenerSet:
+			o.ListenerSets = append(o.ListenerSets, object)
+		case *v1.HTTPRoute:
+			o.HTTPRoutes = append(o.HTTPRoutes, object)
+		case *v1.GRPCRoute:
+			o.GRPCRoutes = append(o.GRPCRoutes, object)
+		case *v1.TLSRoute:
+			o.TLSRoutes = append(o.TLSRoutes, object)
+		case *v1.TCPRoute:
+			o.TCPRoutes = append(o.TCPRoutes, object)
+		case *v1.UDPRoute:
+			o.UDPRoutes = append(o.UDPRoutes, object)
+		case *v1.ReferenceGrant:
+			o.Grants = append(o.Grants, object)
+		case *v1.BackendTLSPolicy:
+			o.Policies = append(o.Policies, object)
+		case *corev1.Service:
+			o.Services = append(o.Services, object)
+		case *discoveryv1.EndpointSlice:
+			o.Slices = append(o.Slices, object)
+		default:
+			t.Fatalf("%T", object)
+		}
+	}
+	o.Version = "v1.6.3"
+	o.Node = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	o.Namespaces = map[string]map[string]string{"infra": {}, "shop": {"team": "shop"}, "evil": {}, "data": {}}
+	o.Certificates = map[types.NamespacedName]translate.Certificate{
+		{Namespace: "infra", Name: "shop"}:  {Chain: "the chain of shop", Key: "the key of shop"},
+		{Namespace: "evil", Name: "secret"}: {Chain: "not to be used", Key: "not to be used"},
+	}
+	return o
+}
+
+// TestTranslate compares what comes of objects, in whatever order they are listed, with a golden file.
+func TestTranslate(t *testing.T) {
+	o := objects(t)
+	var first string
+	for range 2 {
+		result := Translate(o)
+		text, err := json.MarshalIndent(map[string]any{"config": result.Config, "endpoints": result.Endpoints}, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := string(text) + "\n" + statuses(result.Statuses(Applied{Refused: map[uint16]string{53: "another program has it"}}))
+		if first != "" && out != first {
+			t.Errorf("another order of the objects gives another result:\n%s\n%s", first, out)
+		}
+		first = out
+		slices.Reverse(o.Gateways)
+		slices.Reverse(o.ListenerSets)
+		slices.Reverse(o.HTTPRoutes)
+		slices.Reverse(o.Policies)
+		slices.Reverse(o.Services)
+	}
+	golden.Check(t, "testdata/gateways.golden.txt", first)
+}
+
+// statuses writes each condition as a line, sorted.
+func statuses(all []Status) string {
+	var lines []string
+	for _, s := range all {
+		text, _ := json.Marshal(s) // the types of the API
+		var fields map[string]any
+		_ = json.Unmarshal(text, &fields)
+		delete(fields, "Object")
+		text, _ = json.Marshal(fields)
+		lines = append(lines, fmt.Sprintf("%s %s/%s %s", s.Kind, s.Object.GetNamespace(), s.Object.GetName(), strings.ReplaceAll(string(text), `"lastTransitionTime":null,`, "")))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// TestUnused: without a Gateway of our classes there is nothing to listen on.
+func TestUnused(t *testing.T) {
+	o := objects(t)
+	o.Classes = o.Classes[1:]
+	if result := Translate(o); len(result.Config.Listeners) != 0 || len(result.Ours) != 0 {
+		t.Errorf("%+v", result.Config)
+	}
+}
+
+// TestIntersect: of two names the one that means fewer hosts is what both mean.
+func TestIntersect(t *testing.T) {
+	for _, c := range []struct {
+		a, b, want string
+		ok         bool
+	}{
+		{"", "", "", true}, {"", "a.test", "a.test", true}, {"*.test", "a.b.test", "a.b.test", true}, {"*.test", "test", "", false},
+		{"*.a.test", "*.test", "*.a.test", true}, {"a.test", "b.test", "", false}, {"*.a.test", "*.b.test", "", false},
+	} {
+		for range 2 {
+			if got, ok := intersect(c.a, c.b); got != c.want || ok != c.ok {
+				t.Errorf("%q and %q: %q %v", c.a, c.b, got, ok)
+			}
+			c.a, c.b = c.b, c.a
+		}
+	}
+}
