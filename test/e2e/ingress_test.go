@@ -72,6 +72,7 @@ func testIngress(t *testing.T, h *hosts.Host, s *hosts.Server) {
 			t.Errorf("%s is left", name)
 		}
 	}
+	testGatewayAPI(t, g, s)
 }
 
 // testGatewayConfined: the process has one capability, and no other user reads the keys of its certificates.

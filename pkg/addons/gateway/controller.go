@@ -234,7 +234,7 @@ func (o *outputs) merged() (gateway.Config, gateway.Endpoints) {
 	a, b := o.ingresses.Config, o.api.Config
 	config := gateway.Config{
 		Listeners: slices.Concat(a.Listeners, b.Listeners), Certificates: slices.Concat(a.Certificates, b.Certificates),
-		Routes: slices.Concat(a.Routes, b.Routes), Streams: b.Streams,
+		Routes: slices.Concat(a.Routes, b.Routes), Streams: slices.Concat(a.Streams, b.Streams),
 	}
 	slices.SortFunc(config.Certificates, func(a, b gateway.Certificate) int { return strings.Compare(a.Source, b.Source) })
 	config.Certificates = slices.CompactFunc(config.Certificates, func(a, b gateway.Certificate) bool { return a.Source == b.Source })
