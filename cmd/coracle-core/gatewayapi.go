@@ -54,6 +54,6 @@ func installGatewayAPI(c *cobra.Command, kubeconfig string) error {
 	for _, kept := range o.Kept {
 		fmt.Fprintf(c.ErrOrStderr(), "left as it is: %s\n", kept)
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "the Gateway API %s is installed; Gateways of class coracle are served\n", o.Version)
+	fmt.Fprintf(c.OutOrStdout(), "the Gateway API %s is installed; Gateways of class coracle are served\n", o.Version)
 	return nil
 }
