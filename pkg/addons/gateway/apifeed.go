@@ -88,22 +88,25 @@ func (f *apiFeed) start(ctx context.Context) bool {
 	var known cache.DoneChecker
 	f.definitions, known = f.feed.watch(ctx, informer, kube.Trim(func(full, small *metav1.PartialObjectMetadata) {
 		if strings.HasSuffix(full.Name, "."+v1.GroupName) {
-			small.Annotations = map[string]string{bundleVersion: full.Annotations[bundleVersion]}
+			small.Annotations = map[string]string{bundleVersion: full.Annotations[bundleVersion], channel: full.Annotations[channel]}
 		}
 	}))
 	return cache.WaitFor(ctx, "", known)
 }
 
-// bundleVersion is the annotation of a definition with the version of the Gateway API that it comes from.
-const bundleVersion = "gateway.networking.k8s.io/bundle-version"
+// The annotations of a definition with the version of the Gateway API that it comes from, and its channel.
+const (
+	bundleVersion = "gateway.networking.k8s.io/bundle-version"
+	channel       = "gateway.networking.k8s.io/channel"
+)
 
-// version returns the version of the installed definitions, "" if they are not installed.
-func (f *apiFeed) version() string {
+// installed returns the version and the channel of the installed definitions, "" if they are not installed.
+func (f *apiFeed) installed() (string, string) {
 	o, found, _ := f.definitions.GetByKey(gatewayClasses + "." + v1.GroupName)
 	if d, ok := o.(*metav1.PartialObjectMetadata); found && ok {
-		return d.Annotations[bundleVersion]
+		return d.Annotations[bundleVersion], d.Annotations[channel]
 	}
-	return ""
+	return "", ""
 }
 
 // errNotServed is the error while definitions are installed that the API server does not serve yet.

@@ -47,8 +47,9 @@ func (f *apiFeed) objects() gatewayapi.Objects {
 		GRPCRoutes: listed[*v1.GRPCRoute]("grpcroutes", f.rest), TLSRoutes: listed[*v1.TLSRoute]("tlsroutes", f.rest),
 		TCPRoutes: listed[*v1.TCPRoute]("tcproutes", f.rest), UDPRoutes: listed[*v1.UDPRoute]("udproutes", f.rest),
 		Grants: listed[*v1.ReferenceGrant]("referencegrants", f.rest), Policies: listed[*v1.BackendTLSPolicy]("backendtlspolicies", f.rest),
-		Namespaces: map[string]map[string]string{}, Authorities: map[types.NamespacedName]string{}, Version: f.version(),
+		Namespaces: map[string]map[string]string{}, Authorities: map[types.NamespacedName]string{},
 	}
+	o.Version, o.Channel = f.installed()
 	for _, n := range listed[*corev1.Namespace](namespaces, f.rest) {
 		o.Namespaces[n.Name] = n.Labels
 	}

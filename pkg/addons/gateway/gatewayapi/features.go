@@ -1,24 +1,32 @@
 package gatewayapi
 
-import v1 "sigs.k8s.io/gateway-api/apis/v1"
+import (
+	"slices"
+	"strings"
+
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
+)
 
 // supportedVersion begins the versions of the definitions that the translation is made for.
 const supportedVersion = "v1.6."
 
 // features are those of the API that are served: the status of our classes declares them, and the API's conformance tests try each. They have to be sorted.
-func features() []v1.FeatureName {
-	return []v1.FeatureName{
+// Retries are fields of the experimental channel only.
+func features(channel string) []v1.FeatureName {
+	all := []v1.FeatureName{
 		"BackendTLSPolicy",
 		"BackendTLSPolicySANValidation",
 		"GRPCRoute",
 		"GRPCRouteNamedRouteRule",
 		"Gateway",
+		"GatewayAddressEmpty",
 		"GatewayBackendClientCertificate",
 		"GatewayFrontendClientCertificateValidation",
 		"GatewayFrontendClientCertificateValidationInsecureFallback",
 		"GatewayHTTPListenerIsolation",
 		"GatewayHTTPSListenerDetectMisdirectedRequests",
 		"GatewayPort8080",
+		"GatewayStaticAddresses",
 		"HTTPRoute",
 		"HTTPRoute303RedirectStatusCode",
 		"HTTPRoute307RedirectStatusCode",
@@ -54,4 +62,11 @@ func features() []v1.FeatureName {
 		"TLSRouteModeTerminate",
 		"UDPRoute",
 	}
+	if channel == experimental {
+		return all
+	}
+	return slices.DeleteFunc(all, func(f v1.FeatureName) bool { return strings.HasPrefix(string(f), "HTTPRouteRetry") })
 }
+
+// experimental is the channel of definitions with experimental fields.
+const experimental = "experimental"

@@ -42,8 +42,8 @@ type Objects struct {
 	Node []netip.Addr
 	// Pools says that Gateways may get addresses of their own: one without any address in its status is not served yet.
 	Pools bool
-	// Version is that of the installed definitions, "v1.6.3".
-	Version string
+	// Version is that of the installed definitions, "v1.6.3", and Channel is theirs, "standard" or "experimental".
+	Version, Channel string
 	// Ingresses says that Ingresses are served on ports 80 and 443 of the node's addresses.
 	Ingresses bool
 }
