@@ -62,7 +62,7 @@ func (w *statusWriter) fill(o object, s gatewayapi.Status, servers []string) (al
 			}
 			all[""] = a.Conditions
 		}
-		o.Status.Ancestors = slices.Concat([]v1.PolicyAncestorStatus{}, next)
+		o.Status.Ancestors = append([]v1.PolicyAncestorStatus{}, next...) // not null, which the API refuses
 	default:
 		route, ok := routeStatusOf(o)
 		if !ok {
@@ -81,7 +81,7 @@ func (w *statusWriter) fill(o object, s gatewayapi.Status, servers []string) (al
 			next = append(next, p)
 			all["at "+string(p.ParentRef.Name)+": "] = p.Conditions
 		}
-		route.Parents = slices.Concat([]v1.RouteParentStatus{}, next)
+		route.Parents = append([]v1.RouteParentStatus{}, next...) // not null, which the API refuses
 	}
 	return all
 }

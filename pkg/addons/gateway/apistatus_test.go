@@ -52,4 +52,9 @@ func TestOthersEntries(t *testing.T) {
 	if len(got) != 3 || got["same"] != 1000 || got["theirs"] != 1000 || got["new"] == 1000 {
 		t.Errorf("%+v", route.Status.Parents)
 	}
+	route.Status.Parents = route.Status.Parents[1:2]
+	route.Status.Parents[0].ControllerName = translate.Controller
+	if w.fill(route, gatewayapi.Status{}, nil); route.Status.Parents == nil || len(route.Status.Parents) != 0 {
+		t.Errorf("%#v: the API refuses null", route.Status.Parents)
+	}
 }
