@@ -12,7 +12,7 @@ import (
 func TestThreeServers(t *testing.T) {
 	slots.Take(t)
 	var certificates acme
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true, ServerArgs: append([]string{"--vip=" + apiAddress.String()}, acmeArgs...),
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true, ServerArgs: append([]string{"--vip=" + apiAddress.String(), gatewayAddresses}, acmeArgs...),
 		Prepare: certificates.withAuthority(t, withPassphrase(t))})
 	certificates.start(t, c)
 	if out := c.Servers[2].Coracle("secrets-encrypt", "status"); !strings.Contains(out, "Keys Sealed With: cluster CA, passphrase") {
@@ -23,6 +23,7 @@ func TestThreeServers(t *testing.T) {
 		test func(*testing.T, *hosts.Cluster)
 	}{
 		{"the address of the API", testVIP},
+		{"the address of a Gateway", testGatewayAddress},
 		{"check cis", testBenchmarkOnAll},
 		{"keys of Secrets change", testSecretsKeys},
 		{"authorities are replaced", testAuthorities},

@@ -1,0 +1,58 @@
+package listening
+
+import (
+	"net"
+	"sync"
+)
+
+// conn is an accepted connection, which is counted.
+type conn struct {
+	*net.TCPConn
+	sockets *Sockets
+	once    sync.Once
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.once.Do(func() { c.sockets.count(-1) })
+	return c.TCPConn.Close()
+}
+
+// listener is one user of a stream.
+type listener struct {
+	*stream
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case <-l.closed:
+		return nil, net.ErrClosed
+	default:
+	}
+	select {
+	case c := <-l.accepted:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-l.failed:
+		return nil, l.err
+	}
+}
+
+// Close implements net.Listener. A second call does nothing.
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		close(l.closed)
+		l.sockets.mu.Lock()
+		defer l.sockets.mu.Unlock()
+		l.users--
+		l.sockets.closeUnused(l.stream)
+	})
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *listener) Addr() net.Addr { return l.listener.Addr() }
