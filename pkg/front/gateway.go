@@ -55,7 +55,13 @@ func (f *front) serveGateway() (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		runWhile(ctx, changes, wanted, func(ctx context.Context) error { return errors.Join(s.Run(ctx), dir.End()) })
+		runWhile(ctx, changes, wanted, func(ctx context.Context) error {
+			err := s.Run(ctx)
+			if ctx.Err() == nil { // the process cannot serve; an earlier one goes on
+				return err
+			}
+			return errors.Join(err, dir.End())
+		})
 	}()
 	return func() {
 		if f.podsGoOn() {

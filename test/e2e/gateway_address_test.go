@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -104,5 +105,22 @@ func applyGatewayAPI(t *testing.T, h *hosts.Host) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Kubectl("apply", "--server-side", "-f", filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "standard"))
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "standard", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the module has no definitions: %v", err)
+	}
+	var all []byte
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(append(all, "---\n"...), data...)
+	}
+	const inside = "/run/gateway-api.yaml"
+	if err := os.WriteFile(h.Path(inside), all, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.Kubectl("apply", "--server-side", "-f", inside)
+	h.Kubectl("wait", "--for=condition=Established", "crd/gatewayclasses.gateway.networking.k8s.io", "crd/gateways.gateway.networking.k8s.io", "crd/httproutes.gateway.networking.k8s.io", "--timeout=1m")
 }

@@ -56,17 +56,9 @@ func takeOver(dir gateway.Dir) (*listening.Sockets, predecessor) {
 
 // endPeer kills the process that listens at the other end, and waits for its end.
 func endPeer(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+	peer, err := peerOf(conn)
 	if err != nil {
 		return err
-	}
-	var peer *unix.Ucred
-	var getErr error
-	if err := raw.Control(func(fd uintptr) { peer, getErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return err
-	}
-	if getErr != nil {
-		return getErr
 	}
 	process, err := unix.PidfdOpen(int(peer.Pid), 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -81,6 +73,16 @@ func endPeer(conn *net.UnixConn) error {
 	}
 	_, err = unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, int(handoverTimeout.Milliseconds()))
 	return err
+}
+
+// peerOf returns who is at the other end.
+func peerOf(conn *net.UnixConn) (peer *unix.Ucred, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	failed := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return peer, errors.Join(failed, err)
 }
 
 // relieve tells the predecessor that this process serves, and waits until it accepts no more.
@@ -99,7 +101,7 @@ func (p predecessor) relieve() {
 	}
 }
 
-// serveHandover hands the sockets over to the process that asks. replaced is called when that one serves.
+// serveHandover hands the sockets over to the process that asks, which is root's then. replaced is called when that one serves.
 func (s *serving) serveHandover(replaced func()) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
@@ -110,6 +112,9 @@ func (s *serving) serveHandover(replaced func()) http.HandlerFunc {
 		defer c.Close()
 		conn, ok := c.(*net.UnixConn)
 		if !ok {
+			return
+		}
+		if peer, err := peerOf(conn); err != nil || peer.Uid != 0 { // the control plane's user may only ask for changes
 			return
 		}
 		_ = conn.SetDeadline(time.Time{})
