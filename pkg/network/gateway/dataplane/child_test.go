@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestChild: what the process gives up it does not need for streams.
+// TestChild: what the process gives up it does not need for streams, and they go on when another process takes over.
 func TestChild(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -63,31 +63,8 @@ func TestChild(t *testing.T) {
 	if _, err := writer.Write(config, endpoints); err != nil {
 		t.Fatal(err)
 	}
-	var log bytes.Buffer
-	child := exec.Command("/proc/self/exe", string(dir), `{"level": "info", "format": "text"}`)
-	child.Args[0], child.Stdout, child.Stderr = gateway.Program, &log, &log
-	child.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // as the front starts it
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = child.Process.Signal(syscall.SIGTERM)
-		if err := child.Wait(); err != nil || log.Len() > 0 { // it tells what it could not give up
-			t.Errorf("the process: %v\n%s", err, log.Bytes())
-		}
-	}()
-	until := time.Now().Add(20 * time.Second)
-	for applied, err := dir.Apply(t.Context()); ; applied, err = dir.Apply(t.Context()) {
-		if err == nil && len(applied.Refused) > 0 {
-			t.Fatal(applied.Refused)
-		}
-		if err == nil {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal(err)
-		}
-	}
+	first := startChild(t, dir)
+	defer first.end(t)
 	at := fmt.Sprintf("127.0.0.1:%d", port)
 	for host, want := range map[string]string{"pass.test": "behind pass.test", "web.test": "one /"} {
 		if got := secureGet(t, at, host); got != want {
@@ -103,19 +80,83 @@ func TestChild(t *testing.T) {
 			return net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", config.Listeners[4].Port))
 		},
 	}
+	open := map[string]net.Conn{}
 	for name, dial := range dials {
 		conn, err := dial()
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
+			t.Fatalf("%s: %v", name, err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-		fmt.Fprint(conn, "hello")
-		got := make([]byte, 5)
-		if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello" {
-			t.Errorf("%s: %q, %v", name, got, err)
+		defer conn.Close()
+		open[name] = conn
+		hello(t, name, conn)
+	}
+	next := startChild(t, dir) // to which the first one hands its sockets
+	defer next.end(t)
+	for name, conn := range open {
+		hello(t, name+", over a restart", conn)
+		if conn, err := dials[name](); err != nil {
+			t.Errorf("%s, after a restart: %v", name, err)
+		} else {
+			hello(t, name+", after a restart", conn)
+			conn.Close()
 		}
-		conn.Close()
+	}
+}
+
+// child is a gateway's process.
+type child struct {
+	*exec.Cmd
+	log bytes.Buffer
+}
+
+// startChild starts a process as the front does, and returns when it serves.
+func startChild(t *testing.T, dir gateway.Dir) *child {
+	t.Helper()
+	c := &child{Cmd: exec.Command("/proc/self/exe", string(dir), `{"level": "info", "format": "text"}`)}
+	c.Args[0], c.Stdout, c.Stderr = gateway.Program, &c.log, &c.log
+	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	ready, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify.sock"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ready.Close()
+	c.Env = append(os.Environ(), "NOTIFY_SOCKET="+ready.LocalAddr().String())
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = ready.SetDeadline(time.Now().Add(20 * time.Second))
+	said := make([]byte, 100)
+	n, err := ready.Read(said)
+	if err == nil {
+		err = dir.PutSocket()
+	}
+	if err != nil || string(said[:n]) != "READY=1" {
+		c.end(t)
+		t.Fatalf("%q, %v", said[:n], err)
+	}
+	if applied, err := dir.Apply(t.Context()); err != nil || len(applied.Refused) > 0 {
+		t.Errorf("%v, %v", applied, err)
+	}
+	return c
+}
+
+// end ends the process. It has said nothing if it could give up all that it need not have, and nothing failed.
+func (c *child) end(t *testing.T) {
+	t.Helper()
+	_ = c.Process.Signal(syscall.SIGTERM)
+	if err := c.Wait(); err != nil || c.log.Len() > 0 {
+		t.Errorf("the process: %v\n%s", err, c.log.Bytes())
+	}
+}
+
+// hello says hello to an echo.
+func hello(t *testing.T, name string, conn net.Conn) {
+	t.Helper()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprint(conn, "hello")
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello" {
+		t.Errorf("%s: %q, %v", name, got, err)
 	}
 }
 

@@ -159,4 +159,4 @@ func (s *serving) free(all []gateway.Listener) (fine []gateway.Listener, refused
 	return fine, refused
 }
 
-func (s *serving) stop() error { return errors.Join(s.streams.Close(), caddy.Stop()) }
+func (s *serving) stop() error { return caddy.Stop() } // streams end with the process

@@ -11,11 +11,11 @@ type packets struct {
 	sockets *Sockets
 	key     key
 	conn    *net.UDPConn // which nobody reads
-	users   map[*PacketConn]bool
+	users   map[*packetConn]bool
 }
 
 // ListenPacket is Listen for the network udp.
-func (s *Sockets) ListenPacket(network, address string) (*PacketConn, error) {
+func (s *Sockets) ListenPacket(network, address string) (net.PacketConn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.retired {
@@ -40,7 +40,7 @@ func (s *Sockets) ListenPacket(network, address string) (*PacketConn, error) {
 		defer own.Close()
 		var c net.PacketConn
 		if c, err = net.FilePacketConn(own); err == nil {
-			user := &PacketConn{UDPConn: c.(*net.UDPConn), packets: one}
+			user := &packetConn{UDPConn: c.(*net.UDPConn), packets: one}
 			one.users[user] = true
 			return user, nil
 		}
@@ -50,7 +50,7 @@ func (s *Sockets) ListenPacket(network, address string) (*PacketConn, error) {
 }
 
 func (s *Sockets) addPackets(k key, c *net.UDPConn) *packets {
-	one := &packets{sockets: s, key: k, conn: c, users: map[*PacketConn]bool{}}
+	one := &packets{sockets: s, key: k, conn: c, users: map[*packetConn]bool{}}
 	s.packets[k] = one
 	return one
 }
@@ -67,15 +67,15 @@ func (s *Sockets) closeUnusedPackets(one *packets) {
 // duplicate returns another descriptor of a socket.
 func duplicate(c interface{ File() (*os.File, error) }) (*os.File, error) { return c.File() }
 
-// PacketConn is one user of a socket.
-type PacketConn struct {
+// packetConn is one user of a packets.
+type packetConn struct {
 	*net.UDPConn
 	packets *packets
 	once    sync.Once
 }
 
 // Close implements net.PacketConn.
-func (c *PacketConn) Close() error {
+func (c *packetConn) Close() error {
 	c.once.Do(func() {
 		s := c.packets.sockets
 		s.mu.Lock()

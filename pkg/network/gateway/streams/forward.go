@@ -94,7 +94,7 @@ func (l *link) close(orderly bool) {
 		if conn == nil {
 			continue
 		}
-		if to, ok := conn.(*net.TCPConn); ok && !orderly {
+		if to, ok := conn.(interface{ SetLinger(sec int) error }); ok && !orderly {
 			_ = to.SetLinger(0)
 		}
 		if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {

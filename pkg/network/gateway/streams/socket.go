@@ -8,11 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syscallConn gives access to a socket.
-type syscallConn = syscall.RawConn
-
 // setOption turns an option of a socket on.
-func setOption(conn syscallConn, level, option int) error {
+func setOption(conn syscall.RawConn, level, option int) error {
 	var failed error
 	err := conn.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), level, option, 1) })
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
-	"github.com/coracle-dev/coracle/pkg/network/gateway/listening"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
 )
 
@@ -37,6 +36,7 @@ const (
 
 // Server serves streams. The zero value cannot be used.
 type Server struct {
+	sockets    Sockets
 	current    atomic.Pointer[state]
 	handshakes atomic.Int64
 	links      links
@@ -45,8 +45,6 @@ type Server struct {
 	idleUDP    time.Duration // idleSession
 	buffers    sync.Pool     // of *[]byte for connections
 	datagrams  sync.Pool     // of *[]byte for the longest datagrams
-
-	sockets *listening.Sockets
 
 	mu      sync.Mutex
 	ports   map[uint16]net.Listener
@@ -68,8 +66,14 @@ type port struct {
 	udp    bool
 }
 
-// New returns a server without listeners, for which sockets are opened.
-func New(sockets *listening.Sockets) *Server {
+// Sockets opens sockets. Others may have a socket for the same address, in which case a connection reaches one of them.
+type Sockets interface {
+	Listen(network, address string) (net.Listener, error)
+	ListenPacket(network, address string) (net.PacketConn, error)
+}
+
+// New returns a server without listeners.
+func New(sockets Sockets) *Server {
 	s := &Server{
 		sockets: sockets,
 		ports:   map[uint16]net.Listener{}, packets: map[uint16]*packets{}, web: map[uint16]chan net.Conn{}, idle: idleTimeout, idleUDP: idleSession,
@@ -93,13 +97,13 @@ func (s *Server) Apply(config gateway.Config, table *routes.Table, web map[uint1
 		next.protocols[l.Name] = l.Protocol
 		next.own[port{l.Port, l.Protocol == gateway.UDP}] = true
 	}
-	s.current.Store(next)
-	for number, l := range s.ports {
+	for number, l := range s.ports { // before the state, in which connections of web are not served here
 		if web[number] || !next.own[port{number: number}] {
 			l.Close()
 			delete(s.ports, number)
 		}
 	}
+	s.current.Store(next)
 	for number, p := range s.packets {
 		if !next.own[port{number, true}] {
 			p.close()
@@ -152,13 +156,6 @@ func (s *Server) Use(table *routes.Table) {
 	next := *s.current.Load()
 	next.table = table
 	s.current.Store(&next)
-}
-
-// Listens reports whether a port of TCP is open here.
-func (s *Server) Listens(number uint16) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ports[number] != nil
 }
 
 // Close closes everything.

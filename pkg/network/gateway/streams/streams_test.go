@@ -253,7 +253,7 @@ func TestShared(t *testing.T) {
 	f.apply(t)
 	check("web.test", "web", own)
 	check("pass.test", "secure", behind)
-	if f.server.Listens(number) {
+	if f.server.ports[number] != nil {
 		t.Error("the port of the other server is opened twice")
 	}
 

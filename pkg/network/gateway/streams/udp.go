@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/coracle-dev/coracle/pkg/network/gateway/listening"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
 )
 
@@ -23,7 +22,7 @@ const maxDatagram = 64 << 10
 // packets is a port of UDP, with the sessions of its clients.
 type packets struct {
 	server *Server
-	conn   *listening.PacketConn
+	conn   datagrams
 	number uint16
 
 	mu       sync.Mutex
@@ -46,11 +45,24 @@ type session struct {
 	used     atomic.Int64
 }
 
+// datagrams is a socket, of *net.UDPConn's methods.
+type datagrams interface {
+	net.PacketConn
+	syscall.Conn
+	ReadMsgUDPAddrPort(b, control []byte) (n, m, flags int, from netip.AddrPort, err error)
+	WriteMsgUDPAddrPort(b, control []byte, to netip.AddrPort) (n, m int, err error)
+}
+
 // listenPackets opens a port, for both families of addresses if the host has both.
 func (s *Server) listenPackets(number uint16) (*packets, error) {
-	conn, err := s.sockets.ListenPacket("udp", fmt.Sprintf(":%d", number))
+	opened, err := s.sockets.ListenPacket("udp", fmt.Sprintf(":%d", number))
 	if err != nil {
 		return nil, err
+	}
+	conn, ok := opened.(datagrams)
+	if !ok {
+		opened.Close()
+		return nil, errors.ErrUnsupported
 	}
 	raw, err := conn.SyscallConn()
 	if err == nil { // the control messages that say to which address a datagram was sent
@@ -75,8 +87,12 @@ func (p *packets) receive() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
+		if err != nil {
+			<-time.After(acceptPause)
+			continue
+		}
 		local, ok := sentTo(control[:m])
-		if err != nil || !ok || client.Port() == 0 {
+		if !ok || local.IsMulticast() || client.Port() == 0 {
 			continue
 		}
 		s := p.session(ends{client, netip.AddrPortFrom(local, p.number)})
