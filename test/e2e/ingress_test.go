@@ -48,6 +48,7 @@ func testIngress(t *testing.T, h *hosts.Host, s *hosts.Server) {
 		t.Errorf("before there is a Secret the certificate is %q", subject)
 	}
 	testIngressOfAnother(t, g)
+	testIngressPolicies(t, g)
 
 	began = time.Now()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {

@@ -27,10 +27,10 @@ func Addon() addon.Addon {
 			shared := newOutcome()
 			all := []addon.Component{
 				{Name: "gateway", Component: Controller{
-					Kubeconfig: s.Kubeconfig, Dir: gateway.Dir(s.Config.Dirs.Gateway()), Node: s.Config.Node.IPs, Addresses: s.Addresses, ACME: s.Config.ACME.Enabled(), outcome: shared,
+					Kubeconfig: s.Kubeconfig, Dir: gateway.Dir(s.Config.Dirs.Gateway()), Node: s.Config.Node.IPs, Addresses: s.Addresses, Classes: s.Config.Network.IngressClasses, ACME: s.Config.ACME.Enabled(), outcome: shared,
 				}},
 				{Name: "gateway-status", After: []addon.Event{addon.Leading}, Component: Status{
-					Kubeconfig: s.Kubeconfig, Self: s.Config.Node.Name, Report: func(r Report) { s.Report(r) }, Addresses: s.Addresses, outcome: shared,
+					Kubeconfig: s.Kubeconfig, Self: s.Config.Node.Name, Classes: s.Config.Network.IngressClasses, Report: func(r Report) { s.Report(r) }, Addresses: s.Addresses, outcome: shared,
 				}},
 			}
 			if s.Config.ACME.Enabled() {

@@ -15,6 +15,7 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/gatewayapi"
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/routepolicy"
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -34,6 +35,8 @@ type Controller struct {
 	Addresses *addon.GatewayAddresses
 	// ACME says that certificates are to be had from an ACME server.
 	ACME bool
+	// Classes are the names of further IngressClasses that are served.
+	Classes []string
 
 	outcome *outcome
 }
@@ -52,6 +55,7 @@ type outcome struct {
 	objects      map[string]cache.Store
 	wantedByACME []translate.Wanted
 	uncertified  []Problem // of certificates by ACME; the Issuer sets it
+	policies     policies
 }
 
 func newOutcome() *outcome { return &outcome{told: make(chan struct{})} }
@@ -95,10 +99,14 @@ func (c Controller) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	policies, err := newPolicyFeed(f, c.Kubeconfig)
+	if err != nil {
+		return err
+	}
 	if !f.start(ctx) || !api.start(ctx) {
 		return nil
 	}
-	w := &working{Controller: c, feed: f, api: api, writer: gateway.Writer{Files: c.Dir.Files()}}
+	w := &working{Controller: c, feed: f, api: api, policies: policies, writer: gateway.Writer{Files: c.Dir.Files()}}
 	for pause := firstPause; ; {
 		var again <-chan time.Time
 		switch err := w.sync(ctx); {
@@ -129,13 +137,15 @@ func (c Controller) Run(ctx context.Context, ready func()) error {
 // working is a controller that runs.
 type working struct {
 	Controller
-	feed    *feed
-	api     *apiFeed
-	writer  gateway.Writer
-	pending bool              // something was written that the process has not applied yet
-	failing time.Time         // since when; zero while all is well
-	warned  bool              // that it fails
-	refused map[uint16]string // by the process
+	feed     *feed
+	api      *apiFeed
+	policies *policyFeed
+	applied  policies // by the last translation
+	writer   gateway.Writer
+	pending  bool              // something was written that the process has not applied yet
+	failing  time.Time         // since when; zero while all is well
+	warned   bool              // that it fails
+	refused  map[uint16]string // by the process
 }
 
 // complain logs an error that lasts: the process needs some time to start.
@@ -170,8 +180,12 @@ func (w *working) sync(ctx context.Context) error {
 	if err := w.api.need(ctx, w.feed.client, gatewaysNeed || w.api.hasStatusOfOurs()); err != nil {
 		unknown = err
 	}
-	ours := translate.Ours(kube.ListOf[*networkingv1.IngressClass](w.feed.classes), kube.ListOf[*networkingv1.Ingress](w.feed.ingresses))
+	ours := translate.Ours(kube.ListOf[*networkingv1.IngressClass](w.feed.classes), kube.ListOf[*networkingv1.Ingress](w.feed.ingresses), w.Classes)
 	w.feed.need(ctx, len(ours) > 0 || gatewaysNeed)
+	if err := w.policies.need(ctx, len(ours) > 0 || gatewaysNeed); err != nil {
+		return err // what is served stays
+	}
+	w.feed.needSecrets(ctx, w.policies.secrets(ours))
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -179,7 +193,7 @@ func (w *working) sync(ctx context.Context) error {
 		return unknown // what is served stays
 	}
 	objects := w.feed.objects()
-	objects.Node = w.Node
+	objects.Node, objects.OtherClasses = w.Node, w.Classes
 	if w.ACME {
 		objects.Orders = translate.NewOrders()
 	}
@@ -190,6 +204,7 @@ func (w *working) sync(ctx context.Context) error {
 	o.api = gatewayapi.Translate(own)
 	w.Addresses.SetGateways(o.api.Addressed())
 	config, endpoints := o.merged()
+	w.applied.all, w.applied.statuses = routepolicy.Apply(&config, w.policies.list(), objects.Passwords)
 	translate.ListenForChallenges(objects, &config)
 	w.feed.needChallenges(ctx, len(objects.Orders.List()) > 0)
 	config.Challenges = w.feed.challenges.list()

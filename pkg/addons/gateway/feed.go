@@ -28,6 +28,7 @@ type feed struct {
 	further            *further       // nil while there is no need for it
 	challenges         *challengeFeed // nil while there is no need for it
 	certificates       map[types.NamespacedName]certificate
+	secrets            map[types.NamespacedName]namedSecret // those with passwords
 }
 
 // further is what Ingresses refer to.
@@ -43,7 +44,7 @@ type certificate struct {
 }
 
 func newFeed(client kubernetes.Interface) *feed {
-	return &feed{client: client, changed: make(chan struct{}, 1), status: func() {}, certificates: map[types.NamespacedName]certificate{}}
+	return &feed{client: client, changed: make(chan struct{}, 1), status: func() {}, certificates: map[types.NamespacedName]certificate{}, secrets: map[types.NamespacedName]namedSecret{}}
 }
 
 // start watches Ingresses and classes, and returns when they are known, or false when ctx is done before.
@@ -112,6 +113,7 @@ func (f *feed) objects() translate.Objects {
 	if f.further == nil {
 		return o
 	}
+	o.Passwords = f.passwords()
 	o.Services, o.Slices = kube.ListOf[*corev1.Service](f.further.services), kube.ListOf[*discoveryv1.EndpointSlice](f.further.slices)
 	for _, s := range kube.ListOf[*corev1.Secret](f.further.secrets) {
 		key := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}

@@ -27,7 +27,7 @@ func (o *outputs) merged() (gateway.Config, gateway.Endpoints) {
 	a, b := o.ingresses.Config, o.api.Config
 	config := gateway.Config{
 		Listeners: slices.Concat(a.Listeners, b.Listeners), Certificates: slices.Concat(a.Certificates, b.Certificates),
-		Routes: slices.Concat(a.Routes, b.Routes), Streams: slices.Concat(a.Streams, b.Streams),
+		Routes: slices.Concat(a.Routes, b.Routes), Streams: slices.Concat(a.Streams, b.Streams), Policies: a.Policies,
 	}
 	slices.SortFunc(config.Certificates, func(a, b gateway.Certificate) int { return strings.Compare(a.Source, b.Source) })
 	config.Certificates = slices.CompactFunc(config.Certificates, func(a, b gateway.Certificate) bool { return a.Source == b.Source })
@@ -54,6 +54,6 @@ func (w *working) tell(o *outputs, problem string) {
 	w.outcome.tell(func() {
 		w.outcome.classes, w.outcome.all, w.outcome.Result = slices.Clone(o.read.Classes), o.read.Ingresses, result
 		w.outcome.nodes, w.outcome.statuses, w.outcome.objects = nodes, statuses, objects
-		w.outcome.wantedByACME = o.read.Orders.List()
+		w.outcome.wantedByACME, w.outcome.policies = o.read.Orders.List(), w.applied
 	})
 }

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -28,6 +29,8 @@ import (
 type Status struct {
 	Kubeconfig string
 	Self       string // the name of this server's node, the source of Events
+	// Classes are the names of further IngressClasses that are served. Those that there are not are made.
+	Classes []string
 	// Report is called after each change.
 	Report func(Report)
 
@@ -52,8 +55,12 @@ func (s Status) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	policies, err := policyClient(s.Kubeconfig, func(c *rest.Config) { kube.Fence(ctx, c) })
+	if err != nil {
+		return err
+	}
 	ready()
-	w := &statusWriter{Status: s, client: client, api: api, told: map[string]bool{}, written: map[types.UID]bool{}}
+	w := &statusWriter{Status: s, client: client, api: api, policies: policies, had: map[string]bool{}, told: map[string]bool{}, written: map[types.UID]bool{}}
 	for pause := firstPause; ; {
 		s.outcome.mu.Lock()
 		next := s.outcome.told
@@ -80,8 +87,10 @@ func (s Status) Run(ctx context.Context, ready func()) error {
 // statusWriter is a Status that runs.
 type statusWriter struct {
 	Status
-	client kubernetes.Interface
-	api    rest.Interface // of the Gateway API
+	client   kubernetes.Interface
+	api      rest.Interface // of the Gateway API
+	policies dynamic.Interface
+	had      map[string]bool // addresses that this server has written
 	// classMade says that GatewayClass coracle has been created, or was there.
 	classMade bool
 	told      map[string]bool    // what people were told, and is still so
@@ -90,15 +99,19 @@ type statusWriter struct {
 
 func (w *statusWriter) sync(ctx context.Context) error {
 	w.outcome.mu.Lock()
-	classes, all, nodes, result := w.outcome.classes, w.outcome.all, w.outcome.nodes, w.outcome.Result
+	classes, all, nodes, result, policies := w.outcome.classes, w.outcome.all, w.outcome.nodes, w.outcome.Result, w.outcome.policies
 	statuses, objects := w.outcome.statuses, w.outcome.objects
 	uncertified := w.outcome.uncertified
 	w.outcome.mu.Unlock()
-	errs := []error{w.defaultClass(ctx, classes)}
+	errs := []error{w.defaultClass(ctx, classes), w.makeClasses(ctx, classes)}
 	addresses := addressesOf(nodes)
+	foreign := foreignClasses(classes)
 	served := map[types.UID]bool{}
 	for _, i := range result.Served {
 		served[i.UID] = true
+		if foreign[translate.ClassName(i)] && !w.mayWrite(i, nodes) {
+			continue
+		}
 		errs = append(errs, w.write(ctx, i, addresses))
 	}
 	for _, i := range all {
@@ -114,7 +127,7 @@ func (w *statusWriter) sync(ctx context.Context) error {
 		problems = append(problems, found...)
 		errs = append(errs, err)
 	}
-	errs = append(errs, w.tell(ctx, problems))
+	errs = append(errs, w.writePolicies(ctx, policies), w.tell(ctx, problems))
 	w.Report(report(len(result.Served), gatewaysIn(statuses), problems).with(uncertified))
 	return errors.Join(errs...)
 }
@@ -183,6 +196,7 @@ func (w *statusWriter) write(ctx context.Context, i *networkingv1.Ingress, addre
 	want := []networkingv1.IngressLoadBalancerIngress{}
 	for _, a := range addresses {
 		want = append(want, networkingv1.IngressLoadBalancerIngress{IP: a})
+		w.had[a] = true
 	}
 	w.written[i.UID] = true
 	if equality.Semantic.DeepEqual(i.Status.LoadBalancer.Ingress, want) || len(i.Status.LoadBalancer.Ingress)+len(want) == 0 {

@@ -200,6 +200,8 @@ func serverTable() []setting {
 			help: "Address of the API that one of the servers has at a time, one per IP family; no machine may have it"},
 		{name: "lb-pool", kind: list, arg: "[NAME=]RANGE", field: decodedAs(poolsText), group: groupNetwork, shared: withServers,
 			help: "Addresses for Services of type LoadBalancer, as FIRST-LAST or CIDR; with NAME:manual=, for Services that ask for them; metallb stands for MetalLB's IPAddressPools"},
+		{name: "ingress-classes", kind: list, arg: "CLASS", field: someClasses(func(c *Config) *[]string { return &c.Network.IngressClasses }), group: groupNetwork, shared: withServers,
+			help: "Further IngressClass whose Ingresses are served, such as nginx or traefik; it is made if there is none"},
 		{name: "write-kubeconfig", short: "o", arg: "FILE", note: "kubeconfig.yaml beside the config file", group: groupAPI, alias: envPrefix + "KUBECONFIG_OUTPUT",
 			help: "Where to write the administrator's kubeconfig"},
 		{name: "write-kubeconfig-mode", arg: "MODE", def: "0600", group: groupAPI, alias: envPrefix + "KUBECONFIG_MODE",

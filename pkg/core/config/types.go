@@ -142,6 +142,8 @@ type Network struct {
 	Pools []Pool `json:"pools,omitempty"`
 	// MetalLB makes the IPAddressPools of MetalLB pools as well.
 	MetalLB bool `json:"metalLB,omitempty"`
+	// IngressClasses are served besides our own.
+	IngressClasses []string `json:"ingressClasses,omitempty"`
 }
 
 // ACME is the server that certificates of Ingresses and Gateways come from.

@@ -12,6 +12,8 @@ type Config struct {
 	Routes       []Route       `json:"routes,omitempty"`
 	Streams      []Stream      `json:"streams,omitempty"`
 	Challenges   []Challenge   `json:"challenges,omitempty"`
+	// Policies are what Routes name.
+	Policies map[string]Policy `json:"policies,omitempty"`
 }
 
 // Challenge is what an ACME server that validates a host gets, whatever routes there are: by HTTP-01 (RFC 8555, section 8.3) from listeners of HTTP,
@@ -75,11 +77,15 @@ type Certificate struct {
 // parameters, then the first: the order of the Gateway API (HTTPRouteRule.matches).
 type Route struct {
 	Listeners []string `json:"listeners"` // by name
+	// Source is the object that it comes from: "KIND NAMESPACE/NAME".
+	Source string `json:"source,omitempty"`
 	// Host is a name, "*.NAME", or empty for all hosts. Below a wildcard the listener says how many labels: one with HostsApart, as for an
 	// Ingress, any number otherwise.
 	Host string `json:"host,omitempty"`
 	Match
 	Filters
+	// Policy is a key of Policies. A route whose policy is missing is answered with 503.
+	Policy string `json:"policy,omitempty"`
 	// Timeout bounds a request, with all its attempts; zero means no bound. After it the answer is 504.
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// BackendTimeout bounds each attempt.
@@ -98,6 +104,8 @@ type Match struct {
 	Method  string   `json:"method,omitempty"` // empty means any
 	Headers []Value  `json:"headers,omitempty"`
 	Query   []Value  `json:"query,omitempty"`
+	// Length is that of an expression among others, the longest of which is tried first. Zero means that of Path.
+	Length int `json:"length,omitempty"`
 }
 
 // PathKind is how a path is compared.
@@ -161,6 +169,8 @@ type Rewrite struct {
 type PathRewrite struct {
 	Prefix bool   `json:"prefix,omitempty"`
 	Path   string `json:"path"`
+	// Groups says that ${1}, ${2}, … in Path are what the groups of the route's expression have matched. $$ is a $.
+	Groups bool `json:"groups,omitempty"`
 }
 
 // Mirror sends copies of requests to a backend, whose answers are dropped.
@@ -186,6 +196,8 @@ type Retry struct {
 	Codes    []int         `json:"codes,omitempty"`
 	Attempts int           `json:"attempts,omitempty"` // after the first one
 	Backoff  time.Duration `json:"backoff,omitempty"`
+	// Idempotent says that requests of methods that may do something twice are not sent again: POST, PATCH and others (RFC 9110, 9.2.2).
+	Idempotent bool `json:"idempotent,omitempty"`
 }
 
 // Backend is where requests or connections go.

@@ -55,7 +55,7 @@ func (t *translation) attach(r *route) {
 				continue
 			}
 			for _, one := range c.routes {
-				one.Listeners, one.Host = listeners, host
+				one.Listeners, one.Host, one.Source = listeners, host, string(r.kind)+" "+keyOf(r.object).String()
 				t.Config.Routes = append(t.Config.Routes, one)
 			}
 			for _, one := range c.streams {

@@ -45,9 +45,12 @@ type Objects struct {
 	Ingresses    []*networkingv1.Ingress
 	Services     []*corev1.Service
 	Slices       []*discoveryv1.EndpointSlice
-	Certificates map[types.NamespacedName]Certificate // those of Secrets of type kubernetes.io/tls
-	Node         []netip.Addr                         // the addresses of the node
-	Orders       *Orders                              // takes the certificates that are wanted by ACME; nil if there is no ACME server
+	Certificates map[types.NamespacedName]Certificate    // those of Secrets of type kubernetes.io/tls
+	Node         []netip.Addr                            // the addresses of the node
+	Passwords    map[types.NamespacedName]*corev1.Secret // those of PasswordSecrets
+	// OtherClasses are names of classes that are served too, also if their controllers are ingress-nginx or Traefik.
+	OtherClasses []string
+	Orders       *Orders // takes the certificates that are wanted by ACME; nil if there is no ACME server
 }
 
 // Certificate is the content of a Secret of type kubernetes.io/tls.
@@ -82,6 +85,7 @@ func Ingresses(o Objects) Result {
 		services: map[types.NamespacedName]*corev1.Service{}, slices: map[types.NamespacedName][]*discoveryv1.EndpointSlice{},
 		certificates: o.Certificates, owners: map[string]*networkingv1.Ingress{}, taken: map[string]*networkingv1.Ingress{},
 		secured: map[string]*networkingv1.Ingress{}, chosen: map[types.NamespacedName]gateway.Certificate{}, sources: map[string][]string{},
+		passwords: o.Passwords, nginx: nginxClasses(o.Classes),
 	}
 	t.orders = o.Orders
 	t.Endpoints = gateway.Endpoints{}
@@ -92,42 +96,29 @@ func Ingresses(o Objects) Result {
 		of := types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
 		t.slices[of] = append(t.slices[of], s)
 	}
-	t.Served = Ours(o.Classes, o.Ingresses)
+	t.Served = Ours(o.Classes, o.Ingresses, o.OtherClasses)
 	if len(t.Served) == 0 {
 		return t.Result
 	}
 	slices.SortFunc(t.Served, older)
 	t.listen(o)
 	t.claims()
+	t.annotate()
 	for _, i := range t.Served {
-		t.rules(i)
-		t.tls(i)
+		if t.asked[i].canary == nil {
+			t.rules(i)
+			t.tls(i)
+		}
 	}
+	t.pass()
+	t.lonely()
 	for _, key := range slices.SortedFunc(maps.Keys(t.chosen), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
 		t.Config.Certificates = append(t.Config.Certificates, t.chosen[key])
 	}
-	slices.SortFunc(t.Config.Routes, func(a, b gateway.Route) int {
+	slices.SortStableFunc(t.Config.Routes, func(a, b gateway.Route) int {
 		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Path, b.Path), strings.Compare(string(b.Kind), string(a.Kind)))
 	})
 	return t.Result
-}
-
-// Ours returns the Ingresses of classes that the gateway serves.
-func Ours(classes []*networkingv1.IngressClass, all []*networkingv1.Ingress) (ours []*networkingv1.Ingress) {
-	names := map[string]bool{}
-	for _, c := range classes {
-		names[c.Name] = c.Spec.Controller == Controller
-	}
-	for _, i := range all {
-		class := i.Annotations[annotationClass]
-		if i.Spec.IngressClassName != nil {
-			class = *i.Spec.IngressClassName
-		}
-		if names[class] && i.DeletionTimestamp == nil {
-			ours = append(ours, i)
-		}
-	}
-	return ours
 }
 
 // annotationClass was how an Ingress named its class before there were IngressClasses.
@@ -151,6 +142,15 @@ type translation struct {
 	chosen  map[types.NamespacedName]gateway.Certificate
 	sources map[string][]string // of certificates, by host
 	orders  *Orders
+
+	passwords map[types.NamespacedName]*corev1.Secret
+	nginx     map[string]bool // the names of classes of ingress-nginx
+	asked     map[*networkingv1.Ingress]*annotated
+	canaries  map[place]*canaryBackend
+	matched   map[string]bool // by namespace and host: paths are regular expressions
+	tlsHosts  map[string]bool // by namespace and host: an Ingress names a certificate
+	ruled     map[string]bool // hosts that have rules
+	rooted    map[string]bool // hosts that have an app-root
 }
 
 func (t *translation) problem(i *networkingv1.Ingress, reason, format string, values ...any) {
@@ -221,13 +221,13 @@ func (t *translation) rules(i *networkingv1.Ingress) {
 		if rule.HTTP == nil {
 			continue
 		}
-		for _, p := range rule.HTTP.Paths {
-			match := gateway.Match{Path: cmp.Or(p.Path, "/")}
-			if p.PathType != nil && *p.PathType == networkingv1.PathTypeExact {
-				match.Kind = gateway.Exact
+		serve := func(host string) {
+			for _, p := range rule.HTTP.Paths {
+				t.route(i, host, matchOf(p), p.Backend, true)
 			}
-			t.route(i, host, match, p.Backend, true)
 		}
+		serve(host)
+		t.further(i, host, serve)
 	}
 	if i.Spec.DefaultBackend == nil {
 		return
@@ -271,7 +271,7 @@ func (t *translation) route(i *networkingv1.Ingress, host string, match gateway.
 		return
 	}
 	t.taken[key] = i
-	r := gateway.Route{Listeners: []string{listenerHTTP, listenerHTTPS}, Host: host, Match: match, Unserved: http.StatusServiceUnavailable}
+	r := gateway.Route{Listeners: []string{listenerHTTP, listenerHTTPS}, Source: Source("Ingress", i), Host: host, Match: match, Unserved: http.StatusServiceUnavailable}
 	t.backend(i, &r, to)
-	t.Config.Routes = append(t.Config.Routes, r)
+	t.Config.Routes = append(t.Config.Routes, t.expand(i, r)...)
 }

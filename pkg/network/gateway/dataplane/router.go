@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/policy"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
 )
 
@@ -21,6 +22,7 @@ import (
 type state struct {
 	table      *routes.Table
 	transports *transports
+	policies   *policy.Set
 }
 
 // forwarding is what a request's context has of its route, for our transport.
@@ -28,8 +30,15 @@ type forwarding struct {
 	state   *state
 	route   *routes.Route
 	backend *gateway.Backend
-	host    string // for which the route was found
+	host    string // for which the route was found, and the path
+	path    string
+	uri     string // that the client has asked for
 	timer   *time.Timer
+
+	policy  *policy.Policy // nil if the route has none
+	session uint64         // of the client, if that is to get to the same endpoint again; or 0
+	cookie  *http.Cookie   // that the answer sets, or nil
+	fallen  bool           // to the backend for errors
 }
 
 // forwardingVar is the variable of Caddy's for it.
@@ -55,25 +64,36 @@ func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyht
 	}
 	s := r.serving.current.Load()
 	host := hostOf(req.Host)
-	found := s.table.Find(connectionOf(req), host, req)
+	uri := req.URL.RequestURI()
+	lookup, req := sought(req)
+	found := s.table.Find(connectionOf(req), host, lookup)
 	if found.Misdirected || found.Listener != nil && !allows(found.Listener.Listener, req) {
 		return answer(w, req, http.StatusMisdirectedRequest, "this connection is for another host\n")
 	}
 	if found.Route == nil {
 		return answer(w, req, http.StatusNotFound, "nothing serves this host and path\n")
 	}
-	if found.Route.CORS != nil && preflight(w, req, found.Route.CORS) {
+	f := &forwarding{state: s, route: found.Route, host: host, path: lookup.URL.Path, uri: uri}
+	if found.Route.Policy != "" {
+		return r.guarded(w, req, f, found.Listener.Port, next)
+	}
+	return r.serve(w, req, f, found.Listener.Port, next)
+}
+
+// serve answers a request that is let in.
+func (r router) serve(w http.ResponseWriter, req *http.Request, f *forwarding, port uint16, next caddyhttp.Handler) error {
+	if f.route.CORS != nil && preflight(w, req, f.route.CORS) {
 		return nil
 	}
-	if found.Route.Redirect != nil {
-		applyHeaders(w.Header(), found.Route.ResponseHeaders)
-		return redirect(w, req, found.Route.Route, found.Listener.Port)
+	if f.route.Redirect != nil {
+		applyHeaders(w.Header(), f.route.ResponseHeaders)
+		return redirect(w, req, f.route.Route, port)
 	}
-	f := &forwarding{state: s, route: found.Route, backend: found.Route.Pick(), host: host}
+	f.backend = f.pick()
 	switch {
 	case f.backend == nil || f.backend.Endpoints == "":
-		return f.unserved(w, req, cmp.Or(found.Route.Unserved, http.StatusServiceUnavailable), "this route has no backend that can serve\n")
-	case !s.table.Serves(f.backend.Endpoints):
+		return f.unserved(w, req, cmp.Or(f.route.Unserved, http.StatusServiceUnavailable), "this route has no backend that can serve\n")
+	case !f.state.table.Serves(f.backend.Endpoints) && !f.fall(req):
 		return f.unserved(w, req, http.StatusServiceUnavailable, "no endpoint is ready\n")
 	}
 	return r.forward(w, req, f, next)
@@ -95,6 +115,9 @@ func (r router) forward(w http.ResponseWriter, req *http.Request, f *forwarding,
 	err := next.ServeHTTP(w, req)
 	if err == nil {
 		return nil
+	}
+	if _, long := errors.AsType[*http.MaxBytesError](err); long {
+		return f.unserved(w, req, http.StatusRequestEntityTooLarge, "the body is too long\n")
 	}
 	status := http.StatusBadGateway
 	if of, ok := errors.AsType[caddyhttp.HandlerError](err); ok && of.StatusCode != 0 {
@@ -191,6 +214,10 @@ func grpcStatus(status int) string {
 		return "12" // UNIMPLEMENTED
 	case http.StatusGatewayTimeout:
 		return "4" // DEADLINE_EXCEEDED
+	case http.StatusUnauthorized:
+		return "16" // UNAUTHENTICATED
+	case http.StatusForbidden:
+		return "7" // PERMISSION_DENIED
 	}
 	return "14" // UNAVAILABLE
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/listening"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/policy"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/streams"
 )
@@ -51,7 +52,7 @@ func newServing(files gateway.Files, sockets *listening.Sockets) (*serving, erro
 		return nil, fmt.Errorf("making a certificate for hosts that have none: %w", err)
 	}
 	s := &serving{files: files, fallback: made, sockets: sockets, streams: streams.New(sockets)}
-	s.current.Store(&state{routes.New(gateway.Config{}, nil, nil), newTransports(gateway.Config{}, nil)})
+	s.current.Store(&state{table: routes.New(gateway.Config{}, nil, nil), transports: newTransports(gateway.Config{}, nil), policies: policy.New(nil, nil)})
 	caddy.RegisterNetwork(socketNetwork, func(_ context.Context, _, host, port string, _ uint, _ net.ListenConfig) (any, error) {
 		return s.sockets.Listen("tcp", net.JoinHostPort(host, port))
 	})
@@ -92,7 +93,7 @@ func (s *serving) apply() (gateway.Applied, error) {
 	}
 	if bytes.Equal(data, s.read) && len(s.applied.Refused) == 0 {
 		now := s.current.Load()
-		s.current.Store(&state{now.table.With(endpoints, now.table), now.transports})
+		s.current.Store(&state{now.table.With(endpoints, now.table), now.transports, now.policies})
 		s.streams.Use(s.current.Load().table)
 		return s.applied, nil
 	}
@@ -101,7 +102,7 @@ func (s *serving) apply() (gateway.Applied, error) {
 		return gateway.Applied{}, fmt.Errorf("reading %s: %w", s.files.Config(), err)
 	}
 	now := s.current.Load()
-	s.current.Store(&state{routes.New(config, endpoints, now.table), newTransports(config, now.transports)})
+	s.current.Store(&state{routes.New(config, endpoints, now.table), newTransports(config, now.transports), policy.New(config.Policies, now.policies)})
 	s.answers.Store(answersOf(config.Challenges))
 	if err := s.load(config); err != nil {
 		return gateway.Applied{}, err

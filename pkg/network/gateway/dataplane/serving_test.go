@@ -85,6 +85,7 @@ func TestServing(t *testing.T) {
 	t.Run("challenges of ACME", func(t *testing.T) { testChallenges(t, s, config, endpoints, plain) })
 	t.Run("a real ACME server", func(t *testing.T) { testACME(t, s, config, endpoints, plain, secure) })
 	t.Run("protocols of backends", func(t *testing.T) { testProtocols(t, s, config, plain) })
+	t.Run("policies", func(t *testing.T) { testPolicies(t, s, config, plain) })
 	t.Run("a WebSocket outlives changes", func(t *testing.T) { testUpgraded(t, s, config, plain) })
 	t.Run("certificates", func(t *testing.T) { testCertificates(t, s, config, endpoints, secure) })
 	t.Run("streams", func(t *testing.T) { testStreams(t, s, config, secure) })

@@ -53,13 +53,21 @@ func (transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !ok {
 		return nil, errors.New("the request has no route")
 	}
+	if f.policy != nil && f.policy.Stall > 0 {
+		return f.watched(req)
+	}
+	return f.send(req)
+}
+
+// send sends a request to the addresses of its backend, and returns the answer for the client.
+func (f *forwarding) send(req *http.Request) (*http.Response, error) {
 	f.change(req, f.backend)
 	body, err := f.keepBody(req)
 	if err != nil {
 		return nil, err
 	}
 	way := f.state.transports.of(f.backend)
-	address := f.state.table.Next(f.backend.Endpoints, nil)
+	address := f.next(nil)
 	tried := []string{address}
 	for sent, retried := 1, 0; ; sent++ {
 		res, err := f.attempt(req, way, address)
@@ -67,11 +75,11 @@ func (transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if !again || req.Context().Err() != nil || !body.rewind(req, err) {
 			return f.finish(req, res, err)
 		}
-		if address = f.state.table.Next(f.backend.Endpoints, tried); address == "" { // all were tried
+		if address = f.next(tried); address == "" { // all were tried
 			if retried == 0 {
 				return f.finish(req, res, err)
 			}
-			tried, address = nil, f.state.table.Next(f.backend.Endpoints, nil)
+			tried, address = nil, f.next(nil)
 		}
 		tried = append(tried, address)
 		if res != nil {
@@ -91,7 +99,11 @@ func (f *forwarding) change(req *http.Request, to *gateway.Backend) {
 		}
 		if r.Path != nil {
 			u := *req.URL
-			rewritePath(&u, r.Path, f.route.Path)
+			if r.Path.Groups {
+				u.Path, u.RawPath = f.route.Expand(f.path, r.Path.Path), ""
+			} else {
+				rewritePath(&u, r.Path, f.route.Path)
+			}
 			req.URL = &u
 		}
 	}
@@ -167,17 +179,30 @@ func (f *forwarding) again(req *http.Request, res *http.Response, err error, sen
 	} else {
 		status = res.StatusCode
 	}
-	if !slices.Contains(retry.Codes, status) {
+	if !slices.Contains(retry.Codes, status) || retry.Idempotent && !idempotent(req.Method) {
 		return false, 0
 	}
 	*retried++
 	return true, min(retry.Backoff<<(*retried-1), maxBackoff)
 }
 
+// idempotent reports whether a request may be sent twice (RFC 9110, 9.2.2).
+func idempotent(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return false
+}
+
 // finish makes of a backend's answer what the client gets.
 func (f *forwarding) finish(req *http.Request, res *http.Response, err error) (*http.Response, error) {
 	if err != nil {
 		return nil, err
+	}
+	res = f.page(req, res)
+	if f.cookie != nil {
+		res.Header.Add("Set-Cookie", f.cookie.String())
 	}
 	if f.route.CORS != nil {
 		allowOrigin(res.Header, req, f.route.CORS)

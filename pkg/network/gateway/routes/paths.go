@@ -141,7 +141,7 @@ func order(a, b *Route) int {
 	methods := func(r *Route) int { return min(1, len(r.Method)) }
 	paths := 0
 	if a.path != nil && b.path != nil {
-		paths = len(b.Path) - len(a.Path)
+		paths = cmp.Or(b.Length, len(b.Path)) - cmp.Or(a.Length, len(a.Path))
 	}
 	return cmp.Or(paths, methods(b)-methods(a), len(b.headers)-len(a.headers), len(b.query)-len(a.query), a.place-b.place)
 }

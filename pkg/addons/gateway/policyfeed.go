@@ -1,0 +1,106 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/routepolicy"
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+// policyFeed watches RoutePolicies while something is served that they could be for.
+type policyFeed struct {
+	feed    *feed
+	dynamic dynamic.Interface
+
+	store cache.Store // nil while there is no need for it
+	stop  context.CancelFunc
+}
+
+func newPolicyFeed(f *feed, kubeconfig string) (*policyFeed, error) {
+	client, err := policyClient(kubeconfig, func(*rest.Config) {})
+	return &policyFeed{feed: f, dynamic: client}, err
+}
+
+// policyClient returns a client for RoutePolicies.
+func policyClient(kubeconfig string, change func(*rest.Config)) (*dynamic.DynamicClient, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
+	}
+	config.UserAgent = "coracle"
+	change(config)
+	return dynamic.NewForConfig(config)
+}
+
+// need starts or stops the watch, and returns when it is in sync. Without it nothing new may be served: a route could be open that a policy closes.
+func (f *policyFeed) need(ctx context.Context, needed bool) error {
+	switch {
+	case !needed && f.store != nil:
+		f.stop()
+		f.store = nil
+		return nil
+	case !needed || f.store != nil:
+		return nil
+	}
+	if _, err := f.dynamic.Resource(routepolicy.API()).List(ctx, metav1.ListOptions{Limit: 1}); apierrors.IsNotFound(err) {
+		definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+		_, defined := f.dynamic.Resource(definitions).Get(ctx, routepolicy.API().GroupResource().String(), metav1.GetOptions{})
+		if apierrors.IsNotFound(defined) {
+			return nil // somebody has deleted the kind, and with it all policies
+		}
+		return fmt.Errorf("the API server does not serve RoutePolicies yet: %w", err)
+	} else if err != nil {
+		return fmt.Errorf("asking for RoutePolicies: %w", err)
+	}
+	ctx, f.stop = context.WithCancel(ctx)
+	informer := dynamicinformer.NewFilteredDynamicInformer(f.dynamic, routepolicy.API(), "", 0, nil, nil).Informer()
+	store, synced := f.feed.watch(ctx, informer, read)
+	cache.WaitFor(ctx, "", synced)
+	f.store = store
+	return nil
+}
+
+// read makes of what comes from the API what the gateway reads.
+func read(o any) (any, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return o, nil
+	}
+	p := &routepolicy.RoutePolicy{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, p); err != nil {
+		return nil, err
+	}
+	p.ManagedFields = nil
+	return p, nil
+}
+
+// list returns the policies.
+func (f *policyFeed) list() []*routepolicy.RoutePolicy {
+	if f.store == nil {
+		return nil
+	}
+	return kube.ListOf[*routepolicy.RoutePolicy](f.store)
+}
+
+// secrets returns the Secrets that Ingresses and policies name.
+func (f *policyFeed) secrets(served []*networkingv1.Ingress) map[types.NamespacedName]bool {
+	out := translate.PasswordSecrets(served)
+	maps.Copy(out, routepolicy.Secrets(f.list()))
+	return out
+}

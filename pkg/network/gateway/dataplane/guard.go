@@ -1,0 +1,179 @@
+package dataplane
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/policy"
+)
+
+// guarded serves a request of a route with a policy.
+func (r router) guarded(w http.ResponseWriter, req *http.Request, f *forwarding, port uint16, next caddyhttp.Handler) error {
+	p := f.state.policies.Of(f.route.Policy)
+	if p == nil {
+		return f.unserved(w, req, http.StatusServiceUnavailable, "this route's policy is missing\n")
+	}
+	leave, instead := p.Enter(req)
+	defer leave()
+	if instead == nil && f.route.CORS != nil && preflight(w, req, f.route.CORS) {
+		return nil
+	}
+	if instead == nil {
+		instead = p.Admit(w, req)
+	}
+	if instead != nil {
+		for name, values := range instead.Header {
+			w.Header()[name] = values
+		}
+		return f.unserved(w, req, instead.Status, instead.Text)
+	}
+	f.policy = p
+	if p.Affinity != nil {
+		f.session, f.cookie = policy.Session(p.Affinity, req)
+	}
+	return r.serve(w, req, f, port, next)
+}
+
+// pick chooses the request's backend.
+func (f *forwarding) pick() *gateway.Backend {
+	if f.session != 0 {
+		return f.route.PickFor(f.session, f.state.table)
+	}
+	return f.route.Pick()
+}
+
+// next returns the next address of the request's backend, besides those that were tried.
+func (f *forwarding) next(tried []string) string {
+	if f.session != 0 {
+		return f.state.table.NextFor(f.backend.Endpoints, f.session, tried)
+	}
+	return f.state.table.Next(f.backend.Endpoints, tried)
+}
+
+// fall leads a request whose backend has no endpoint to the one for errors, and reports whether there is one.
+func (f *forwarding) fall(req *http.Request) bool {
+	if f.policy == nil || f.policy.Errors == nil || !f.state.table.Serves(f.policy.Errors.Backend.Endpoints) {
+		return false
+	}
+	f.backend, f.fallen = &f.policy.Errors.Backend, true
+	f.describe(req.Header, req, http.StatusServiceUnavailable)
+	return true
+}
+
+// describe tells a backend for errors what has happened, as ingress-nginx does.
+func (f *forwarding) describe(h http.Header, req *http.Request, status int) {
+	h.Set("X-Code", strconv.Itoa(status))
+	h.Set("X-Format", req.Header.Get("Accept"))
+	h.Set("X-Original-Uri", f.uri)
+	for _, one := range f.policy.Errors.Headers {
+		h.Set(one.Name, one.Value)
+	}
+}
+
+// page returns the answer of the backend for errors in place of one of the request's backend.
+func (f *forwarding) page(req *http.Request, res *http.Response) *http.Response {
+	if f.policy == nil || f.fallen || f.policy.Errors == nil || !slices.Contains(f.policy.Errors.Codes, res.StatusCode) {
+		return res
+	}
+	to := &f.policy.Errors.Backend
+	address := f.state.table.Next(to.Endpoints, nil)
+	if address == "" {
+		return res
+	}
+	way := f.state.transports.of(to)
+	one, err := http.NewRequestWithContext(req.Context(), http.MethodGet, (&url.URL{Scheme: way.scheme, Host: address, Path: "/"}).String(), nil)
+	if err != nil {
+		return res
+	}
+	one.Host = f.host
+	f.describe(one.Header, req, res.StatusCode)
+	page, err := way.RoundTrip(one)
+	if err != nil {
+		return res
+	}
+	res.Body.Close()
+	return page
+}
+
+// watched sends a request whose backend may not stall.
+func (f *forwarding) watched(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	s := &stall{after: f.policy.Stall}
+	s.timer = time.AfterFunc(s.after, func() { cancel(errTimeout) })
+	one := req.WithContext(ctx)
+	if req.Body != nil && req.Body != http.NoBody {
+		one.Body = &sent{req.Body, s}
+	}
+	res, err := f.send(one)
+	s.timer.Stop()
+	switch {
+	case err != nil:
+		if context.Cause(ctx) == errTimeout {
+			err = errTimeout
+		}
+		cancel(nil)
+	case res.StatusCode != http.StatusSwitchingProtocols:
+		res.Body = &received{closing{res.Body, func() { s.timer.Stop(); cancel(nil) }}, s}
+	}
+	return res, err
+}
+
+// stall ends a request when a backend neither sends nor takes anything. Its timer stands while the client is waited for.
+type stall struct {
+	timer *time.Timer
+	after time.Duration
+}
+
+// sent is the body of a request.
+type sent struct {
+	io.ReadCloser
+	stall *stall
+}
+
+func (s *sent) Read(p []byte) (int, error) {
+	s.stall.timer.Stop()
+	defer s.stall.timer.Reset(s.stall.after)
+	return s.ReadCloser.Read(p)
+}
+
+// received is the body of an answer.
+type received struct {
+	closing
+	stall *stall
+}
+
+func (r *received) Read(p []byte) (int, error) {
+	r.stall.timer.Reset(r.stall.after)
+	defer r.stall.timer.Stop()
+	return r.ReadCloser.Read(p)
+}
+
+// sought returns a request as its route is looked up: without empty segments in its path, and without . and .., which a backend may take in another
+// way than the lookup, and so come to a path that another route guards. Those with dots are forwarded in this way too.
+func sought(req *http.Request) (lookup, forward *http.Request) {
+	dots := strings.Contains(req.URL.Path, "/.")
+	if !dots && !strings.Contains(req.URL.Path, "//") || !strings.HasPrefix(req.URL.Path, "/") {
+		return req, req
+	}
+	u := *req.URL
+	u.Path, u.RawPath = path.Clean(req.URL.Path), ""
+	if u.Path != "/" && (strings.HasSuffix(req.URL.Path, "/") || strings.HasSuffix(req.URL.Path, "/.") || strings.HasSuffix(req.URL.Path, "/..")) {
+		u.Path += "/"
+	}
+	lookup = req.WithContext(req.Context())
+	lookup.URL = &u
+	if dots && strings.ReplaceAll(u.Path, "/", "") != strings.ReplaceAll(req.URL.Path, "/", "") {
+		return lookup, lookup
+	}
+	return lookup, req
+}
