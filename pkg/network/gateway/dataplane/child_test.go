@@ -115,26 +115,18 @@ func startChild(t *testing.T, dir gateway.Dir) *child {
 	c := &child{Cmd: exec.Command("/proc/self/exe", string(dir), `{"level": "info", "format": "text"}`)}
 	c.Args[0], c.Stdout, c.Stderr = gateway.Program, &c.log, &c.log
 	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	ready, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify.sock"), Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ready.Close()
-	c.Env = append(os.Environ(), "NOTIFY_SOCKET="+ready.LocalAddr().String())
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_ = ready.SetDeadline(time.Now().Add(20 * time.Second))
-	said := make([]byte, 100)
-	n, err := ready.Read(said)
-	if err == nil {
-		err = dir.PutSocket()
+	until := time.Now().Add(20 * time.Second)
+	for os.Rename(dir.NextSocket(), dir.Socket()) != nil { // it has taken over the sockets
+		if time.Now().After(until) {
+			c.end(t)
+			t.Fatal("the process does not listen")
+		}
+		<-time.After(time.Millisecond)
 	}
-	if err != nil || string(said[:n]) != "READY=1" {
-		c.end(t)
-		t.Fatalf("%q, %v", said[:n], err)
-	}
-	if applied, err := dir.Apply(t.Context()); err != nil || len(applied.Refused) > 0 {
+	if applied, err := dir.Apply(t.Context()); err != nil || len(applied.Refused) > 0 { // when it serves
 		t.Errorf("%v, %v", applied, err)
 	}
 	return c
