@@ -136,7 +136,9 @@ func startChild(t *testing.T, dir gateway.Dir) *child {
 func (c *child) end(t *testing.T) {
 	t.Helper()
 	_ = c.Process.Signal(syscall.SIGTERM)
-	if err := c.Wait(); err != nil || c.log.Len() > 0 {
+	err := c.Wait()
+	withCgo := bytes.Contains(c.log.Bytes(), []byte("keeping capabilities: operation not supported")) // as for the race detector: then it can give up no privilege
+	if err != nil || c.log.Len() > 0 && !withCgo {
 		t.Errorf("the process: %v\n%s", err, c.log.Bytes())
 	}
 }
