@@ -33,12 +33,32 @@ spec:
   clients: {deny: [%q]}
 `
 
+// aGateway is one with a route and a policy for it.
+const aGateway = `apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: guarded}
+spec: {gatewayClassName: coracle, listeners: [{name: http, port: 8084, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: guarded}
+spec: {parentRefs: [{name: guarded}], hostnames: [route.test], rules: [{backendRefs: [{name: web, port: 80}]}]}
+---
+apiVersion: coracle.dev/v1
+kind: RoutePolicy
+metadata: {name: guarded}
+spec:
+  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: guarded}]
+  basicAuth: {secretRef: {name: guarded}}
+`
+
 // testIngressPolicies: what the Gateway API has no field for, by annotations of ingress-nginx and by RoutePolicies. The Ingress web is there.
 func testIngressPolicies(t *testing.T, g *ingresses) {
+	port := ""
 	ask := func(host, path, password string, status int, body string) {
 		t.Helper()
 		hosts.Eventually(t, 20*time.Second, func() error {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://%s%s", g.IP, path), nil)
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://%s%s%s", g.IP, port, path), nil)
 			if err != nil {
 				return err
 			}
@@ -95,4 +115,13 @@ func testIngressPolicies(t *testing.T, g *ingresses) {
 	g.Apply(fmt.Sprintf(routePolicy, "192.0.2.0/24"))
 	ask("web.test", "/hostname", "", http.StatusOK, "web-")
 	g.Kubectl("delete", "routepolicy", "web")
+
+	g.Coracle("gateway-api")
+	g.Apply(aGateway)
+	port = ":8084"
+	ask("route.test", "/hostname", "", http.StatusServiceUnavailable, "") // there is no Secret
+	g.Kubectl("create", "secret", "generic", "guarded", "--from-literal=auth=ann:$apr1$lZL6V/ci$PR6QJXkRFUzdUuaYcwrI//")
+	ask("route.test", "/hostname", "", http.StatusUnauthorized, "")
+	ask("route.test", "/hostname", "secret", http.StatusOK, "web-")
+	g.Kubectl("delete", "gateway/guarded", "httproute/guarded", "routepolicy/guarded", "secret/guarded")
 }
