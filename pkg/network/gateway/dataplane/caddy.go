@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
@@ -25,16 +26,22 @@ const streamGrace = "1h"
 
 type object map[string]any
 
+// headerTimeout is how long a TLS handshake, and the headers of a request, may take.
+const headerTimeout = 10 * time.Second
+
+// limits are what clients may take. Tests have shorter ones.
+type limits struct{ header time.Duration }
+
 // caddyConfig returns Caddy's configuration, which depends on listeners and certificates only: routes and endpoints are looked up by our
 // modules. No text of a user gets into it except certificates, because Caddy expands placeholders.
-func caddyConfig(listeners []gateway.Listener, certificates []gateway.Certificate, fallback gateway.Certificate) ([]byte, error) {
+func caddyConfig(listeners []gateway.Listener, certificates []gateway.Certificate, fallback gateway.Certificate, limits limits) ([]byte, error) {
 	servers := object{}
 	ports := map[uint16][]gateway.Listener{}
 	for _, l := range listeners {
 		ports[l.Port] = append(ports[l.Port], l)
 	}
 	for port, of := range ports {
-		servers[fmt.Sprint(port)] = server(port, of, certificates, fallback)
+		servers[fmt.Sprint(port)] = server(port, of, certificates, fallback, limits)
 	}
 	pairs := []object{}
 	for _, c := range append(slices.Clip(certificates), fallback) {
@@ -56,12 +63,12 @@ func caddyConfig(listeners []gateway.Listener, certificates []gateway.Certificat
 }
 
 // server serves a port, whose listeners all have the same protocol.
-func server(port uint16, listeners []gateway.Listener, certificates []gateway.Certificate, fallback gateway.Certificate) object {
+func server(port uint16, listeners []gateway.Listener, certificates []gateway.Certificate, fallback gateway.Certificate, limits limits) object {
 	s := object{
 		"listen":              []string{fmt.Sprintf("%s/:%d", socketNetwork, port)},
 		"protocols":           []string{"h1", "h2c"},
 		"automatic_https":     object{"disable": true},
-		"read_header_timeout": "10s",
+		"read_header_timeout": limits.header.String(),
 		"idle_timeout":        "5m",
 		"max_header_bytes":    64 << 10,
 		"listener_wrappers":   []object{{"wrapper": streamsModule}, {"wrapper": "tls"}},

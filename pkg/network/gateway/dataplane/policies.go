@@ -153,11 +153,16 @@ func specific(a, b string) int {
 	return cmp.Or(rank(a)-rank(b), len(b)-len(a), strings.Compare(a, b))
 }
 
+// tags returns the tags of those certificates that can be used. Of several Caddy takes one that is for the name which the client asks for, if there
+// is one.
 func tags(sources []string, usable map[string]bool, fallback gateway.Certificate) (out []string) {
 	for _, source := range sources {
 		if usable[source] {
 			out = append(out, tagOf(source))
 		}
 	}
-	return append(out, tagOf(fallback.Source))
+	if len(out) == 0 {
+		return []string{tagOf(fallback.Source)}
+	}
+	return out
 }

@@ -62,6 +62,11 @@ func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyht
 		w.Header().Set("Connection", "close")
 		return answer(w, req, http.StatusBadRequest, why)
 	}
+	if req.ProtoMajor == 1 && len(req.TransferEncoding) > 0 {
+		// Go's server reads the chunks and ignores a length that the request has as well. What a proxy before this one may have taken for the body,
+		// because it believes the length, is no request.
+		w.Header().Set("Connection", "close")
+	}
 	s := r.serving.current.Load()
 	host := hostOf(req.Host)
 	uri := req.URL.RequestURI()

@@ -39,6 +39,7 @@ type serving struct {
 	// draining is set when another process serves what comes from now on.
 	draining atomic.Bool
 	answers  atomic.Pointer[challengeAnswers]
+	limits   limits
 
 	mu      sync.Mutex // held while files are applied
 	read    []byte     // the file that was applied
@@ -51,7 +52,7 @@ func newServing(files gateway.Files, sockets *listening.Sockets) (*serving, erro
 	if err != nil {
 		return nil, fmt.Errorf("making a certificate for hosts that have none: %w", err)
 	}
-	s := &serving{files: files, fallback: made, sockets: sockets, streams: streams.New(sockets)}
+	s := &serving{files: files, fallback: made, limits: limits{headerTimeout}, sockets: sockets, streams: streams.New(sockets)}
 	s.current.Store(&state{table: routes.New(gateway.Config{}, nil, nil), transports: newTransports(gateway.Config{}, nil), policies: policy.New(nil, nil)})
 	caddy.RegisterNetwork(socketNetwork, func(_ context.Context, _, host, port string, _ uint, _ net.ListenConfig) (any, error) {
 		return s.sockets.Listen("tcp", net.JoinHostPort(host, port))
@@ -115,7 +116,7 @@ func (s *serving) apply() (gateway.Applied, error) {
 func (s *serving) load(config gateway.Config) error {
 	certificates, bad := usable(config.Certificates)
 	listeners, refused := s.free(config.Listeners)
-	next, err := caddyConfig(listeners, certificates, s.fallback)
+	next, err := caddyConfig(listeners, certificates, s.fallback, s.limits)
 	if err != nil {
 		return err
 	}

@@ -86,6 +86,12 @@ func TestServing(t *testing.T) {
 	t.Run("a real ACME server", func(t *testing.T) { testACME(t, s, config, endpoints, plain, secure) })
 	t.Run("protocols of backends", func(t *testing.T) { testProtocols(t, s, config, plain) })
 	t.Run("policies", func(t *testing.T) { testPolicies(t, s, config, plain) })
+	t.Run("forwarding", func(t *testing.T) { testForwarding(t, s, config, plain) })
+	t.Run("TLS to backends", func(t *testing.T) { testBackendTLS(t, s, config, plain) })
+	t.Run("gRPC", func(t *testing.T) { testGRPC(t, s, config, plain) })
+	t.Run("requests that are refused", func(t *testing.T) { testRefused(t, s, config, plain) })
+	t.Run("abuse", func(t *testing.T) { testAbuse(t, s, config, plain) })
+	t.Run("listeners", func(t *testing.T) { testListeners(t, s, config, secure) })
 	t.Run("a WebSocket outlives changes", func(t *testing.T) { testUpgraded(t, s, config, plain) })
 	t.Run("certificates", func(t *testing.T) { testCertificates(t, s, config, endpoints, secure) })
 	t.Run("streams", func(t *testing.T) { testStreams(t, s, config, secure) })
@@ -234,6 +240,7 @@ func start(t *testing.T) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.limits = limits{2 * time.Second}
 	t.Cleanup(func() { _ = s.stop() })
 	return &served{s, gateway.Writer{Files: files}}
 }
