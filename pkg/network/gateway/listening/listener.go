@@ -2,6 +2,7 @@ package listening
 
 import (
 	"net"
+	"slices"
 	"sync"
 )
 
@@ -21,8 +22,9 @@ func (c *conn) Close() error {
 // listener is one user of a stream.
 type listener struct {
 	*stream
-	once   sync.Once
-	closed chan struct{}
+	accepted chan net.Conn
+	once     sync.Once
+	closed   chan struct{}
 }
 
 // Accept implements net.Listener.
@@ -48,7 +50,7 @@ func (l *listener) Close() error {
 		close(l.closed)
 		l.sockets.mu.Lock()
 		defer l.sockets.mu.Unlock()
-		l.users--
+		l.use(slices.DeleteFunc(slices.Clone(l.users), func(other *listener) bool { return other == l }))
 		l.sockets.closeUnused(l.stream)
 	})
 	return nil

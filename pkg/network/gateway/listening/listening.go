@@ -101,15 +101,15 @@ type stream struct {
 	sockets  *Sockets
 	key      key
 	listener *net.TCPListener
-	accepted chan net.Conn
-	users    int
+	users    []*listener   // under the lock, the newest one last
+	changed  chan struct{} // closed when the users change
 	unused   chan struct{} // closed with the socket after its last user
 	failed   chan struct{} // closed after an error
 	err      error
 }
 
-// Listen returns a listener for an address of the network tcp. Others may have one for the same address at the same time: a connection reaches one of
-// them. The socket is closed with the last one.
+// Listen returns a listener for an address of the network tcp. Others may have one for the same address at the same time: connections reach the newest
+// one, so that none is on its way to one that is about to close. The socket is closed with the last one.
 func (s *Sockets) Listen(network, address string) (net.Listener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,13 +130,14 @@ func (s *Sockets) Listen(network, address string) (net.Listener, error) {
 		}
 		one = s.add(k, tcp)
 	}
-	one.users++
-	return &listener{stream: one, closed: make(chan struct{})}, nil
+	l := &listener{stream: one, accepted: make(chan net.Conn), closed: make(chan struct{})}
+	one.use(append(one.users, l))
+	return l, nil
 }
 
 // add takes a socket, under the lock.
 func (s *Sockets) add(k key, l *net.TCPListener) *stream {
-	one := &stream{sockets: s, key: k, listener: l, accepted: make(chan net.Conn), unused: make(chan struct{}), failed: make(chan struct{})}
+	one := &stream{sockets: s, key: k, listener: l, changed: make(chan struct{}), unused: make(chan struct{}), failed: make(chan struct{})}
 	s.streams[k] = one
 	go one.run()
 	return one
@@ -144,7 +145,7 @@ func (s *Sockets) add(k key, l *net.TCPListener) *stream {
 
 // closeUnused closes a socket without users, under the lock.
 func (s *Sockets) closeUnused(one *stream) {
-	if one.users > 0 || s.inherited || s.streams[one.key] != one {
+	if len(one.users) > 0 || s.inherited || s.streams[one.key] != one {
 		return
 	}
 	delete(s.streams, one.key)
@@ -178,11 +179,34 @@ func (one *stream) run() {
 			return
 		}
 		one.sockets.count(1)
-		c := &conn{TCPConn: accepted, sockets: one.sockets}
+		one.deliver(&conn{TCPConn: accepted, sockets: one.sockets})
+	}
+}
+
+// use changes the users, under the lock.
+func (one *stream) use(users []*listener) {
+	one.users = users
+	close(one.changed)
+	one.changed = make(chan struct{})
+}
+
+// deliver gives a connection to the newest user. It waits while there is none, as after a handover.
+func (one *stream) deliver(c net.Conn) {
+	for {
+		one.sockets.mu.Lock()
+		var to chan net.Conn
+		if last := len(one.users) - 1; last >= 0 {
+			to = one.users[last].accepted
+		}
+		changed := one.changed
+		one.sockets.mu.Unlock()
 		select {
-		case one.accepted <- c:
+		case to <- c:
+			return
+		case <-changed:
 		case <-one.unused:
 			c.Close()
+			return
 		}
 	}
 }

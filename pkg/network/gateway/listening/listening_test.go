@@ -130,7 +130,7 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// TestReload: a new configuration uses the socket before the former one leaves it, and no connection is lost.
+// TestReload: a new configuration uses the socket before the former one leaves it, no connection is lost, and none reaches the former one any more.
 func TestReload(t *testing.T) {
 	s := New()
 	l := listen(t, s, "127.0.0.1:0")
@@ -142,10 +142,15 @@ func TestReload(t *testing.T) {
 			t.Fatal("it has another socket")
 		}
 		go greet(next, fmt.Sprint(i+1))
-		l.Close()
-		l.Close() // twice is no harm
-		if got := ask(t, at); got != fmt.Sprint(i+1) && got != fmt.Sprint(i) {
+		if got := ask(t, at); got != fmt.Sprint(i+1) {
 			t.Errorf("%q answers after change %d", got, i)
+		}
+		failed := listen(t, s, "127.0.0.1:0") // by a configuration that cannot be loaded
+		failed.Close()
+		failed.Close() // twice is no harm
+		l.Close()
+		if got := ask(t, at); got != fmt.Sprint(i+1) {
+			t.Errorf("%q answers after a change that failed", got)
 		}
 		l = next
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 type shared struct {
 	net.Listener
 	server *Server
-	web    chan net.Conn
+	*webPort
 	start  sync.Once
 	failed chan error
 	closed chan struct{}
@@ -30,33 +31,64 @@ func (s *Server) Share(l net.Listener) net.Listener {
 	defer s.mu.Unlock()
 	number := addressOf(l.Addr()).Port()
 	if s.web[number] == nil {
-		s.web[number] = make(chan net.Conn)
+		s.web[number] = &webPort{web: make(chan net.Conn), changed: make(chan struct{})}
 	}
-	return &shared{Listener: l, server: s, web: s.web[number], failed: make(chan error), closed: make(chan struct{})}
+	out := &shared{Listener: l, server: s, webPort: s.web[number], failed: make(chan error), closed: make(chan struct{})}
+	out.use(append(out.users, out))
+	return out
+}
+
+// webPort is where connections are for the server for HTTP: its newest listener gets them, so that none is on its way to one that is about to close.
+type webPort struct {
+	web     chan net.Conn
+	users   []*shared     // under the server's lock, the newest one last
+	changed chan struct{} // closed when the users change
+}
+
+// use changes the listeners, under the server's lock.
+func (w *webPort) use(users []*shared) {
+	w.users = users
+	close(w.changed)
+	w.changed = make(chan struct{})
 }
 
 // Accept implements net.Listener.
 func (l *shared) Accept() (net.Conn, error) {
 	l.start.Do(func() { go l.run() })
-	select {
-	case <-l.closed:
-		return nil, net.ErrClosed
-	default:
-	}
-	select {
-	case <-l.closed:
-		return nil, net.ErrClosed
-	case err := <-l.failed:
-		return nil, err
-	case conn := <-l.web:
-		return conn, nil
+	for {
+		select {
+		case <-l.closed:
+			return nil, net.ErrClosed
+		default:
+		}
+		l.server.mu.Lock()
+		var web chan net.Conn
+		if last := len(l.users) - 1; last >= 0 && l.users[last] == l {
+			web = l.web
+		}
+		changed := l.changed
+		l.server.mu.Unlock()
+		select {
+		case <-l.closed:
+			return nil, net.ErrClosed
+		case err := <-l.failed:
+			return nil, err
+		case conn := <-web:
+			return conn, nil
+		case <-changed:
+		}
 	}
 }
 
 // Close implements net.Listener.
 func (l *shared) Close() error {
 	err := l.Listener.Close()
-	l.end.Do(func() { close(l.closed) })
+	l.end.Do(func() {
+		close(l.closed)
+		l.server.mu.Lock()
+		defer l.server.mu.Unlock()
+		l.use(slices.DeleteFunc(slices.Clone(l.users), func(other *shared) bool { return other == l }))
+	})
 	return err
 }
 
