@@ -48,9 +48,7 @@ func (t *translation) attach(r *route) {
 		c := r.rules(a.gateway)
 		r.served = r.served || len(c.routes) > 0 || len(c.streams) > 0
 		for _, host := range a.hosts {
-			listeners := slices.DeleteFunc(slices.Clone(a.by[host]), func(name string) bool {
-				return !slices.ContainsFunc(a.gateway.listeners, func(l *listener) bool { return l.inUse && l.configName() == name })
-			})
+			listeners := slices.DeleteFunc(slices.Clone(a.by[host]), func(name string) bool { return !t.inUse[name] })
 			if len(listeners) == 0 {
 				continue
 			}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 )
 
@@ -97,7 +98,7 @@ func ownsAddresses(g *v1.Gateway) bool {
 // listenerSets gives the Gateways the listeners of ListenerSets, the oldest first.
 func (t *translation) listenerSets() {
 	all := slices.Clone(t.in.ListenerSets)
-	slices.SortFunc(all, older)
+	slices.SortFunc(all, translate.Older)
 	for _, o := range all {
 		p := o.Spec.ParentRef
 		g := t.byName[types.NamespacedName{Namespace: string(or(p.Namespace, v1.Namespace(o.Namespace))), Name: string(p.Name)}]

@@ -13,55 +13,34 @@ import (
 // grpcRules translates the rules of a GRPCRoute: gRPC is HTTP/2 with paths of the form /SERVICE/METHOD.
 func (t *translation) grpcRules(r *route, g *gatewayState, rules []v1.GRPCRouteRule) (c compiled) {
 	for i, rule := range rules {
-		filters, problem := t.grpcFilters(r, g, rule.Filters)
+		filters, problem := t.filters(r, g, httpFilters(rule.Filters))
 		if problem != nil {
 			r.drop(problem.at(i))
 			continue
 		}
 		out := gateway.Route{Filters: filters, Unserved: http.StatusServiceUnavailable} // which clients of gRPC read as UNAVAILABLE
+		var backends []v1.HTTPBackendRef
 		for _, ref := range rule.BackendRefs {
-			b := t.backend(r, g, ref.BackendObjectReference, ref.Weight)
-			var of gateway.Filters
-			if of, problem = t.grpcFilters(r, g, ref.Filters); problem != nil {
-				break
-			}
-			if len(of.Mirrors) > 0 {
-				problem = faulty(v1.RouteReasonUnsupportedValue, "filters of backends can change headers only")
-				break
-			}
-			b.RequestHeaders, b.ResponseHeaders = of.RequestHeaders, of.ResponseHeaders
-			out.Backends = append(out.Backends, b)
+			backends = append(backends, v1.HTTPBackendRef{BackendRef: ref.BackendRef, Filters: httpFilters(ref.Filters)})
 		}
-		if problem != nil {
+		if problem := t.httpBackends(r, g, &out, backends); problem != nil {
 			r.drop(problem.at(i))
 			continue
 		}
-		matches := rule.Matches
-		if len(matches) == 0 {
-			matches = []v1.GRPCRouteMatch{{}}
-		}
-		for _, m := range matches {
-			one := out
-			if one.Match, problem = grpcMatch(m); problem != nil {
-				r.drop(problem.at(i))
-				continue
-			}
-			c.routes = append(c.routes, one)
-		}
+		addMatches(r, &c, i, out, rule.Matches, grpcMatch)
 	}
 	return c
 }
 
-// grpcFilters translates filters of gRPC, which are some of those of HTTP.
-func (t *translation) grpcFilters(r *route, g *gatewayState, all []v1.GRPCRouteFilter) (gateway.Filters, *fault) {
-	var same []v1.HTTPRouteFilter
+// httpFilters returns filters of gRPC as those of HTTP, of which they are some.
+func httpFilters(all []v1.GRPCRouteFilter) (same []v1.HTTPRouteFilter) {
 	for _, f := range all {
 		same = append(same, v1.HTTPRouteFilter{
 			Type: v1.HTTPRouteFilterType(f.Type), RequestHeaderModifier: f.RequestHeaderModifier, ResponseHeaderModifier: f.ResponseHeaderModifier,
 			RequestMirror: f.RequestMirror, ExtensionRef: f.ExtensionRef,
 		})
 	}
-	return t.filters(r, g, same)
+	return same
 }
 
 func grpcMatch(m v1.GRPCRouteMatch) (out gateway.Match, problem *fault) {
@@ -83,15 +62,10 @@ func grpcMatch(m v1.GRPCRouteMatch) (out gateway.Match, problem *fault) {
 			return out, problem
 		}
 	}
-	named := map[string]bool{}
 	for _, h := range m.Headers {
-		value, problem := valueOf(string(h.Name), h.Value, or(h.Type, v1.GRPCHeaderMatchExact) == v1.GRPCHeaderMatchRegularExpression)
-		if problem != nil {
+		isExpression := or(h.Type, v1.GRPCHeaderMatchExact) == v1.GRPCHeaderMatchRegularExpression
+		if problem = addValue(&out.Headers, string(h.Name), h.Value, isExpression, textproto.CanonicalMIMEHeaderKey); problem != nil {
 			return out, problem
-		}
-		if key := textproto.CanonicalMIMEHeaderKey(value.Name); !named[key] {
-			named[key] = true
-			out.Headers = append(out.Headers, value)
 		}
 	}
 	return out, nil

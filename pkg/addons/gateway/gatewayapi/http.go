@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/textproto"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -35,20 +37,25 @@ func (t *translation) httpRules(r *route, g *gatewayState, rules []v1.HTTPRouteR
 				continue
 			}
 		}
-		matches := rule.Matches
-		if len(matches) == 0 {
-			matches = []v1.HTTPRouteMatch{{}}
-		}
-		for _, m := range matches {
-			one := out
-			if one.Match, problem = httpMatch(m); problem != nil {
-				r.drop(problem.at(i))
-				continue
-			}
-			c.routes = append(c.routes, one)
-		}
+		addMatches(r, &c, i, out, rule.Matches, httpMatch)
 	}
 	return c
+}
+
+// addMatches adds a route for each match of a rule. A rule without matches has one for everything.
+func addMatches[M any](r *route, c *compiled, rule int, out gateway.Route, matches []M, read func(M) (gateway.Match, *fault)) {
+	if len(matches) == 0 {
+		matches = make([]M, 1)
+	}
+	for _, m := range matches {
+		match, problem := read(m)
+		if problem != nil {
+			r.drop(problem.at(rule))
+			continue
+		}
+		out.Match = match
+		c.routes = append(c.routes, out)
+	}
 }
 
 // at says which rule a fault is in.
@@ -90,38 +97,32 @@ func httpMatch(m v1.HTTPRouteMatch) (out gateway.Match, problem *fault) {
 		}
 	}
 	out.Method = string(or(m.Method, ""))
-	named := map[string]bool{}
 	for _, h := range m.Headers {
-		value, problem := valueOf(string(h.Name), h.Value, or(h.Type, v1.HeaderMatchExact) == v1.HeaderMatchRegularExpression)
-		if problem != nil {
+		isExpression := or(h.Type, v1.HeaderMatchExact) == v1.HeaderMatchRegularExpression
+		if problem = addValue(&out.Headers, string(h.Name), h.Value, isExpression, textproto.CanonicalMIMEHeaderKey); problem != nil {
 			return out, problem
-		}
-		if key := textproto.CanonicalMIMEHeaderKey(value.Name); !named[key] { // the API ignores others of the same name
-			named[key] = true
-			out.Headers = append(out.Headers, value)
 		}
 	}
-	named = map[string]bool{}
 	for _, q := range m.QueryParams {
-		value, problem := valueOf(string(q.Name), q.Value, or(q.Type, v1.QueryParamMatchExact) == v1.QueryParamMatchRegularExpression)
-		if problem != nil {
+		isExpression := or(q.Type, v1.QueryParamMatchExact) == v1.QueryParamMatchRegularExpression
+		if problem = addValue(&out.Query, string(q.Name), q.Value, isExpression, strings.Clone); problem != nil {
 			return out, problem
-		}
-		if !named[value.Name] {
-			named[value.Name] = true
-			out.Query = append(out.Query, value)
 		}
 	}
 	return out, nil
 }
 
-func valueOf(name, value string, isExpression bool) (gateway.Value, *fault) {
+// addValue adds what a header or query parameter must be. The API ignores further ones of the same name, in the form that canonical returns.
+func addValue(to *[]gateway.Value, name, value string, isExpression bool, canonical func(string) string) *fault {
 	if isExpression {
 		if problem := expression(value); problem != nil {
-			return gateway.Value{}, problem
+			return problem
 		}
 	}
-	return gateway.Value{Name: name, Value: value, Expression: isExpression}, nil
+	if !slices.ContainsFunc(*to, func(v gateway.Value) bool { return canonical(v.Name) == canonical(name) }) {
+		*to = append(*to, gateway.Value{Name: name, Value: value, Expression: isExpression})
+	}
+	return nil
 }
 
 func expression(text string) *fault {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
@@ -33,7 +34,6 @@ type listener struct {
 	conflicted *fault // with another listener of the Gateway, which is also why it is not accepted
 	unresolved *fault // why a reference of it is not used
 	broken     *fault // why it cannot serve, though it is accepted
-	inUse      bool   // it is in the configuration
 	attached   map[types.UID]bool
 }
 
@@ -74,7 +74,7 @@ func (t *translation) reservePorts() {
 		t.ports[portKey{port: 443}] = portUse{family(v1.HTTPSProtocolType), "Ingresses"}
 	}
 	all := slices.Clone(t.in.Services)
-	slices.SortFunc(all, older)
+	slices.SortFunc(all, translate.Older)
 	for _, s := range all {
 		if s.Spec.Type != corev1.ServiceTypeLoadBalancer || !slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool {
 			ip, err := netip.ParseAddr(i.IP)
@@ -117,7 +117,7 @@ func (t *translation) listener(l *listener) {
 	if !t.claimPort(l) || l.gateway.pending {
 		return
 	}
-	l.inUse = true
+	t.inUse[out.Name] = true
 	t.Config.Listeners = append(t.Config.Listeners, out)
 }
 

@@ -6,9 +6,7 @@
 package gatewayapi
 
 import (
-	"cmp"
 	"net/netip"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -54,18 +52,8 @@ type Result struct {
 	Endpoints gateway.Endpoints
 	// Ours are the Gateways of our classes.
 	Ours []*v1.Gateway
-	// Problems are what people are told in Events.
-	Problems []Problem
 
 	done *translation
-}
-
-// Problem is something that is not served as it was meant.
-type Problem struct {
-	Kind    string
-	Object  metav1.Object
-	Reason  string
-	Message string
 }
 
 // OurClasses returns the names of the classes that the gateway serves.
@@ -88,12 +76,6 @@ func OurGateways(classes []*v1.GatewayClass, all []*v1.Gateway) (ours []*v1.Gate
 		}
 	}
 	return ours
-}
-
-// older orders objects by age. Those of the same second, the unit of the API, are ordered by their names.
-func older[T metav1.Object](a, b T) int {
-	return cmp.Or(a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time),
-		strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 }
 
 func keyOf(o metav1.Object) types.NamespacedName {

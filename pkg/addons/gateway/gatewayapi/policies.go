@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
@@ -25,7 +26,7 @@ type policy struct {
 // readPolicies reads the BackendTLSPolicies. Of several for a Service, or for a port of it, the oldest is in force.
 func (t *translation) readPolicies() {
 	all := slices.Clone(t.in.Policies)
-	slices.SortFunc(all, older)
+	slices.SortFunc(all, translate.Older)
 	type target struct {
 		service types.NamespacedName
 		section v1.SectionName

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
@@ -53,51 +54,41 @@ func (r *route) drop(f *fault) {
 
 // readRoutes lists the routes, the oldest first.
 func (t *translation) readRoutes() {
-	for _, o := range t.in.HTTPRoutes {
-		r := &route{object: o, kind: "HTTPRoute", parents: o.Spec.ParentRefs, hosts: o.Spec.Hostnames}
-		r.rules = func(g *gatewayState) compiled { return t.httpRules(r, g, o.Spec.Rules) }
+	add := func(o metav1.Object, kind v1.Kind, parents []v1.ParentReference, hosts []v1.Hostname, rules func(*route, *gatewayState) compiled) {
+		r := &route{object: o, kind: kind, parents: parents, hosts: hosts}
+		r.rules = func(g *gatewayState) compiled { return rules(r, g) }
 		t.routes = append(t.routes, r)
+	}
+	for _, o := range t.in.HTTPRoutes {
+		add(o, "HTTPRoute", o.Spec.ParentRefs, o.Spec.Hostnames, func(r *route, g *gatewayState) compiled { return t.httpRules(r, g, o.Spec.Rules) })
 	}
 	for _, o := range t.in.GRPCRoutes {
-		r := &route{object: o, kind: "GRPCRoute", parents: o.Spec.ParentRefs, hosts: o.Spec.Hostnames}
-		r.rules = func(g *gatewayState) compiled { return t.grpcRules(r, g, o.Spec.Rules) }
-		t.routes = append(t.routes, r)
+		add(o, "GRPCRoute", o.Spec.ParentRefs, o.Spec.Hostnames, func(r *route, g *gatewayState) compiled { return t.grpcRules(r, g, o.Spec.Rules) })
 	}
 	for _, o := range t.in.TLSRoutes {
-		r := &route{object: o, kind: "TLSRoute", parents: o.Spec.ParentRefs, hosts: o.Spec.Hostnames}
-		r.rules = func(g *gatewayState) (c compiled) {
-			for _, rule := range o.Spec.Rules {
-				c.streams = append(c.streams, t.stream(r, rule.BackendRefs))
-			}
-			return c
-		}
-		t.routes = append(t.routes, r)
+		add(o, "TLSRoute", o.Spec.ParentRefs, o.Spec.Hostnames, streamRules(t, o.Spec.Rules, func(rule v1.TLSRouteRule) []v1.BackendRef { return rule.BackendRefs }))
 	}
 	for _, o := range t.in.TCPRoutes {
-		r := &route{object: o, kind: "TCPRoute", parents: o.Spec.ParentRefs}
-		r.rules = func(g *gatewayState) (c compiled) {
-			for _, rule := range o.Spec.Rules {
-				c.streams = append(c.streams, t.stream(r, rule.BackendRefs))
-			}
-			return c
-		}
-		t.routes = append(t.routes, r)
+		add(o, "TCPRoute", o.Spec.ParentRefs, nil, streamRules(t, o.Spec.Rules, func(rule v1.TCPRouteRule) []v1.BackendRef { return rule.BackendRefs }))
 	}
 	for _, o := range t.in.UDPRoutes {
-		r := &route{object: o, kind: "UDPRoute", parents: o.Spec.ParentRefs}
-		r.rules = func(g *gatewayState) (c compiled) {
-			for _, rule := range o.Spec.Rules {
-				c.streams = append(c.streams, t.stream(r, rule.BackendRefs))
-			}
-			return c
-		}
-		t.routes = append(t.routes, r)
+		add(o, "UDPRoute", o.Spec.ParentRefs, nil, streamRules(t, o.Spec.Rules, func(rule v1.UDPRouteRule) []v1.BackendRef { return rule.BackendRefs }))
 	}
 	t.routes = slices.DeleteFunc(t.routes, func(r *route) bool { return r.object.GetDeletionTimestamp() != nil })
 	slices.SortFunc(t.routes, func(a, b *route) int {
-		if c := older(a.object, b.object); c != 0 {
+		if c := translate.Older(a.object, b.object); c != 0 {
 			return c
 		}
 		return strings.Compare(string(a.kind), string(b.kind))
 	})
+}
+
+// streamRules translates rules of a kind that have nothing but backends.
+func streamRules[R any](t *translation, rules []R, backends func(R) []v1.BackendRef) func(*route, *gatewayState) compiled {
+	return func(r *route, _ *gatewayState) (c compiled) {
+		for _, rule := range rules {
+			c.streams = append(c.streams, t.stream(r, backends(rule)))
+		}
+		return c
+	}
 }

@@ -86,19 +86,16 @@ func (t *translation) gatewayStatus(g *gatewayState, applied Applied) *v1.Gatewa
 	accepted, programmed, rejected := 0, 0, 0
 	var unresolved *fault
 	for _, l := range g.listeners {
+		if l.programmed(applied) == nil {
+			programmed++
+		}
 		if l.set != nil {
-			if l.programmed(applied) == nil {
-				programmed++
-			}
 			continue
 		}
 		if l.valid() {
 			accepted++
 		} else {
 			rejected++
-		}
-		if l.programmed(applied) == nil {
-			programmed++
 		}
 		if l.unresolved != nil {
 			unresolved = faulty(v1.GatewayReasonListenersNotResolved, "listener %s: %s", l.name, l.unresolved.message)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
@@ -29,6 +30,7 @@ type translation struct {
 	routes      []*route
 	allPolicies []*policy
 	ports       map[portKey]portUse
+	inUse       map[string]bool                // the names of listeners in the configuration
 	chosen      map[string]gateway.Certificate // by source
 }
 
@@ -37,7 +39,7 @@ func Translate(o Objects) Result {
 	t := &translation{
 		in: o, services: map[types.NamespacedName]*corev1.Service{}, slices: map[types.NamespacedName][]*discoveryv1.EndpointSlice{},
 		grants: map[string][]*v1.ReferenceGrant{}, policies: map[types.NamespacedName][]*policy{}, byName: map[types.NamespacedName]*gatewayState{},
-		setNamed: map[types.NamespacedName]*setState{}, ports: map[portKey]portUse{}, chosen: map[string]gateway.Certificate{},
+		setNamed: map[types.NamespacedName]*setState{}, ports: map[portKey]portUse{}, inUse: map[string]bool{}, chosen: map[string]gateway.Certificate{},
 	}
 	t.Endpoints = gateway.Endpoints{}
 	for _, s := range o.Services {
@@ -51,7 +53,7 @@ func Translate(o Objects) Result {
 		t.grants[g.Namespace] = append(t.grants[g.Namespace], g)
 	}
 	t.Ours = OurGateways(o.Classes, o.Gateways)
-	slices.SortFunc(t.Ours, older)
+	slices.SortFunc(t.Ours, translate.Older)
 	t.readPolicies()
 	t.reservePorts()
 	for _, g := range t.Ours {

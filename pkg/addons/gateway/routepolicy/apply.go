@@ -42,9 +42,7 @@ func Secrets(policies []*RoutePolicy) map[types.NamespacedName]bool {
 // order of the policies' age.
 func Apply(config *gateway.Config, policies []*RoutePolicy, secrets map[types.NamespacedName]*corev1.Secret) (sorted []*RoutePolicy, statuses []Status) {
 	sorted = slices.Clone(policies)
-	slices.SortFunc(sorted, func(a, b *RoutePolicy) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(sorted, translate.Older)
 	routes := map[string][]*gateway.Route{}
 	for i := range config.Routes {
 		r := &config.Routes[i]

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
@@ -100,7 +101,7 @@ func Ingresses(o Objects) Result {
 	if len(t.Served) == 0 {
 		return t.Result
 	}
-	slices.SortFunc(t.Served, older)
+	slices.SortFunc(t.Served, Older)
 	t.listen(o)
 	t.claims()
 	t.annotate()
@@ -124,9 +125,10 @@ func Ingresses(o Objects) Result {
 // annotationClass was how an Ingress named its class before there were IngressClasses.
 const annotationClass = "kubernetes.io/ingress.class"
 
-// older orders objects by age. Those of the same second, the unit of the API, are ordered by their names.
-func older(a, b *networkingv1.Ingress) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+// Older orders objects by age. Those of the same second, the unit of the API, are ordered by their names.
+func Older[T metav1.Object](a, b T) int {
+	return cmp.Or(a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time),
+		strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 }
 
 // translation is one that goes on.
