@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/definitions"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
@@ -76,7 +77,8 @@ func apiClient(config *rest.Config) (rest.Interface, error) {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
-	config.APIPath, config.GroupVersion = "/apis", &schema.GroupVersion{Group: v1.GroupName, Version: v1.GroupVersion.Version}
+	version := schema.GroupVersion(v1.GroupVersion)
+	config.APIPath, config.GroupVersion = "/apis", &version
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	return rest.RESTClientFor(config)
 }
@@ -88,23 +90,17 @@ func (f *apiFeed) start(ctx context.Context) bool {
 	var known cache.DoneChecker
 	f.definitions, known = f.feed.watch(ctx, informer, kube.Trim(func(full, small *metav1.PartialObjectMetadata) {
 		if strings.HasSuffix(full.Name, "."+v1.GroupName) {
-			small.Annotations = map[string]string{bundleVersion: full.Annotations[bundleVersion], channel: full.Annotations[channel]}
+			small.Annotations = map[string]string{definitions.BundleVersion: full.Annotations[definitions.BundleVersion], definitions.Channel: full.Annotations[definitions.Channel]}
 		}
 	}))
 	return cache.WaitFor(ctx, "", known)
 }
 
-// The annotations of a definition with the version of the Gateway API that it comes from, and its channel.
-const (
-	bundleVersion = "gateway.networking.k8s.io/bundle-version"
-	channel       = "gateway.networking.k8s.io/channel"
-)
-
 // installed returns the version and the channel of the installed definitions, "" if they are not installed.
 func (f *apiFeed) installed() (string, string) {
 	o, found, _ := f.definitions.GetByKey(gatewayClasses + "." + v1.GroupName)
 	if d, ok := o.(*metav1.PartialObjectMetadata); found && ok {
-		return d.Annotations[bundleVersion], d.Annotations[channel]
+		return d.Annotations[definitions.BundleVersion], d.Annotations[definitions.Channel]
 	}
 	return "", ""
 }
@@ -172,13 +168,12 @@ func (f *apiFeed) watch(ctx context.Context, kinds map[string]runtime.Object) *w
 // trimAPI drops what is large and not read.
 func trimAPI(obj any) (any, error) {
 	if o, ok := obj.(metav1.Object); ok {
-		o.SetManagedFields(nil)
 		if a := o.GetAnnotations(); a[corev1.LastAppliedConfigAnnotation] != "" {
 			delete(a, corev1.LastAppliedConfigAnnotation)
 			o.SetAnnotations(a)
 		}
 	}
-	return obj, nil
+	return kube.DropManagedFields(obj)
 }
 
 // need starts or stops the watches of what refers to Gateways.

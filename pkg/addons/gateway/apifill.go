@@ -23,40 +23,27 @@ func (w *statusWriter) fill(o object, s gatewayapi.Status, servers []string) (al
 		next := *s.Gateway.DeepCopy()
 		w.addresses(o, &next, servers)
 		next.Conditions = since(next.Conditions, o.Status.Conditions)
-		for i, l := range next.Listeners {
-			at := slices.IndexFunc(o.Status.Listeners, func(old v1.ListenerStatus) bool { return old.Name == l.Name })
-			if at >= 0 {
-				next.Listeners[i].Conditions = since(l.Conditions, o.Status.Listeners[at].Conditions)
-			} else {
-				next.Listeners[i].Conditions = since(l.Conditions, nil)
-			}
-			all["listener "+string(l.Name)+": "] = next.Listeners[i].Conditions
+		for i := range next.Listeners {
+			l := &next.Listeners[i]
+			l.Conditions = since(l.Conditions, before(o.Status.Listeners, func(old v1.ListenerStatus) ([]metav1.Condition, bool) { return old.Conditions, old.Name == l.Name }))
+			all["listener "+string(l.Name)+": "] = l.Conditions
 		}
 		o.Status, all[""] = next, next.Conditions
 	case *v1.ListenerSet:
 		next := *s.ListenerSet.DeepCopy()
 		next.Conditions = since(next.Conditions, o.Status.Conditions)
-		for i, l := range next.Listeners {
-			at := slices.IndexFunc(o.Status.Listeners, func(old v1.ListenerEntryStatus) bool { return old.Name == l.Name })
-			if at >= 0 {
-				next.Listeners[i].Conditions = since(l.Conditions, o.Status.Listeners[at].Conditions)
-			} else {
-				next.Listeners[i].Conditions = since(l.Conditions, nil)
-			}
-			all["listener "+string(l.Name)+": "] = next.Listeners[i].Conditions
+		for i := range next.Listeners {
+			l := &next.Listeners[i]
+			l.Conditions = since(l.Conditions, before(o.Status.Listeners, func(old v1.ListenerEntryStatus) ([]metav1.Condition, bool) { return old.Conditions, old.Name == l.Name }))
+			all["listener "+string(l.Name)+": "] = l.Conditions
 		}
 		o.Status, all[""] = next, next.Conditions
 	case *v1.BackendTLSPolicy:
-		others := slices.DeleteFunc(slices.Clone(o.Status.Ancestors), func(a v1.PolicyAncestorStatus) bool { return a.ControllerName == translate.Controller })
-		next := others
+		next := slices.DeleteFunc(slices.Clone(o.Status.Ancestors), func(a v1.PolicyAncestorStatus) bool { return a.ControllerName == translate.Controller })
 		for _, a := range s.Ancestors {
-			at := slices.IndexFunc(o.Status.Ancestors, func(old v1.PolicyAncestorStatus) bool {
-				return old.ControllerName == translate.Controller && equality.Semantic.DeepEqual(old.AncestorRef, a.AncestorRef)
-			})
-			a.Conditions = since(a.Conditions, nil)
-			if at >= 0 {
-				a.Conditions = since(a.Conditions, o.Status.Ancestors[at].Conditions)
-			}
+			a.Conditions = since(a.Conditions, before(o.Status.Ancestors, func(old v1.PolicyAncestorStatus) ([]metav1.Condition, bool) {
+				return old.Conditions, old.ControllerName == translate.Controller && equality.Semantic.DeepEqual(old.AncestorRef, a.AncestorRef)
+			}))
 			if len(next) < mostAncestors {
 				next = append(next, a)
 			}
@@ -70,20 +57,25 @@ func (w *statusWriter) fill(o object, s gatewayapi.Status, servers []string) (al
 		}
 		next := slices.DeleteFunc(slices.Clone(route.Parents), func(p v1.RouteParentStatus) bool { return p.ControllerName == translate.Controller })
 		for _, p := range s.Parents {
-			at := slices.IndexFunc(route.Parents, func(old v1.RouteParentStatus) bool {
-				return old.ControllerName == translate.Controller && equality.Semantic.DeepEqual(old.ParentRef, p.ParentRef)
-			})
-			var before []metav1.Condition
-			if at >= 0 {
-				before = route.Parents[at].Conditions
-			}
-			p.Conditions = since(p.Conditions, before)
+			p.Conditions = since(p.Conditions, before(route.Parents, func(old v1.RouteParentStatus) ([]metav1.Condition, bool) {
+				return old.Conditions, old.ControllerName == translate.Controller && equality.Semantic.DeepEqual(old.ParentRef, p.ParentRef)
+			}))
 			next = append(next, p)
 			all["at "+string(p.ParentRef.Name)+": "] = p.Conditions
 		}
 		route.Parents = append([]v1.RouteParentStatus{}, next...) // not null, which the API refuses
 	}
 	return all
+}
+
+// before returns the conditions of the part of a status that is the same one as now; nil if there was none.
+func before[T any](all []T, of func(T) (conditions []metav1.Condition, same bool)) []metav1.Condition {
+	for _, one := range all {
+		if conditions, same := of(one); same {
+			return conditions
+		}
+	}
+	return nil
 }
 
 // since gives conditions the times at which their status changed.

@@ -7,9 +7,7 @@ import (
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
@@ -22,34 +20,24 @@ const (
 	challengesKey    = "challenges"
 )
 
-// challengeFeed watches the challenges, while there are certificates to be had.
-type challengeFeed struct {
-	store cache.Store
-	stop  context.CancelFunc
-}
-
 // needChallenges starts or stops the watch of challenges.
 func (f *feed) needChallenges(ctx context.Context, needed bool) {
 	switch {
 	case needed && f.challenges == nil:
-		ctx, stop := context.WithCancel(ctx)
-		only := func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", challengesSecret).String()
-		}
-		f.challenges = &challengeFeed{stop: stop}
-		f.challenges.store, _ = f.watch(ctx, coreinformers.NewFilteredSecretInformer(f.client, metav1.NamespaceSystem, 0, nil, only), kube.DropManagedFields)
+		secret, _ := f.watchSecret(ctx, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: challengesSecret})
+		f.challenges = &secret
 	case !needed && f.challenges != nil:
 		f.challenges.stop()
 		f.challenges = nil
 	}
 }
 
-// list returns the challenges.
-func (c *challengeFeed) list() (all []gateway.Challenge) {
-	if c == nil {
+// listChallenges returns the challenges.
+func (f *feed) listChallenges() (all []gateway.Challenge) {
+	if f.challenges == nil {
 		return nil
 	}
-	for _, s := range kube.ListOf[*corev1.Secret](c.store) {
+	for _, s := range kube.ListOf[*corev1.Secret](f.challenges.store) {
 		if err := json.Unmarshal(s.Data[challengesKey], &all); err != nil {
 			logrus.WithField("component", "gateway").WithError(err).Warnf("reading Secret %s", challengesSecret)
 		}

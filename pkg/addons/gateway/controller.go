@@ -207,7 +207,7 @@ func (w *working) sync(ctx context.Context) error {
 	w.applied.all, w.applied.statuses = routepolicy.Apply(&config, w.policies.list(), objects.Passwords)
 	translate.ListenForChallenges(objects, &config)
 	w.feed.needChallenges(ctx, len(objects.Orders.List()) > 0)
-	config.Challenges = w.feed.challenges.list()
+	config.Challenges = w.feed.listChallenges()
 	if len(o.ingresses.Served) == 0 && len(config.Listeners) == 0 {
 		w.pending, w.refused = false, nil
 		w.tell(o, "")

@@ -25,8 +25,8 @@ type feed struct {
 	status  func()        // called after a change of nothing but the status of a route or policy
 
 	classes, ingresses cache.Store
-	further            *further       // nil while there is no need for it
-	challenges         *challengeFeed // nil while there is no need for it
+	further            *further     // nil while there is no need for it
+	challenges         *namedSecret // nil while there is no need for it
 	certificates       map[types.NamespacedName]certificate
 	secrets            map[types.NamespacedName]namedSecret // those with passwords
 }

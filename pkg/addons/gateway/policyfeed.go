@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/routepolicy"
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
@@ -39,11 +38,10 @@ func newPolicyFeed(f *feed, kubeconfig string) (*policyFeed, error) {
 
 // policyClient returns a client for RoutePolicies.
 func policyClient(kubeconfig string, change func(*rest.Config)) (*dynamic.DynamicClient, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	config, err := kube.Config(kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
+		return nil, err
 	}
-	config.UserAgent = "coracle"
 	change(config)
 	return dynamic.NewForConfig(config)
 }

@@ -3,10 +3,8 @@ package gateway
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/routepolicy"
@@ -43,16 +41,9 @@ func merged(now, want routepolicy.Status) (out routepolicy.Status) {
 		}
 	}
 	for _, a := range want.Ancestors {
-		conditions := []metav1.Condition{}
-		if i := slices.IndexFunc(now.Ancestors, func(b routepolicy.Ancestor) bool {
-			return b.AncestorRef == a.AncestorRef && b.ControllerName == a.ControllerName
-		}); i >= 0 {
-			conditions = slices.Clone(now.Ancestors[i].Conditions)
-		}
-		for _, c := range a.Conditions {
-			meta.SetStatusCondition(&conditions, c)
-		}
-		a.Conditions = conditions
+		a.Conditions = since(a.Conditions, before(now.Ancestors, func(old routepolicy.Ancestor) ([]metav1.Condition, bool) {
+			return old.Conditions, old.AncestorRef == a.AncestorRef && old.ControllerName == a.ControllerName
+		}))
 		out.Ancestors = append(out.Ancestors, a)
 	}
 	return out

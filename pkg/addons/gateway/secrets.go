@@ -13,8 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// namedSecret is a Secret that is watched by its name: those with passwords have no type of their own, and the others of the cluster are nobody's
-// business here.
+// namedSecret is a Secret that is watched by its name: the others of the cluster are nobody's business here.
 type namedSecret struct {
 	store cache.Store
 	stop  context.CancelFunc
@@ -27,12 +26,8 @@ func (f *feed) needSecrets(ctx context.Context, names map[types.NamespacedName]b
 		if _, ok := f.secrets[key]; ok {
 			continue
 		}
-		ctx, stop := context.WithCancel(ctx)
-		only := func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", key.Name).String()
-		}
-		store, done := f.watch(ctx, coreinformers.NewFilteredSecretInformer(f.client, key.Namespace, 0, nil, only), kube.DropManagedFields)
-		f.secrets[key] = namedSecret{store, stop}
+		secret, done := f.watchSecret(ctx, key)
+		f.secrets[key] = secret
 		synced = append(synced, done)
 	}
 	for key, s := range f.secrets {
@@ -42,6 +37,15 @@ func (f *feed) needSecrets(ctx context.Context, names map[types.NamespacedName]b
 		}
 	}
 	cache.WaitFor(ctx, "", synced...)
+}
+
+func (f *feed) watchSecret(ctx context.Context, key types.NamespacedName) (namedSecret, cache.DoneChecker) {
+	ctx, stop := context.WithCancel(ctx)
+	only := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", key.Name).String()
+	}
+	store, synced := f.watch(ctx, coreinformers.NewFilteredSecretInformer(f.client, key.Namespace, 0, nil, only), kube.DropManagedFields)
+	return namedSecret{store, stop}, synced
 }
 
 // passwords returns the Secrets that are watched by name.

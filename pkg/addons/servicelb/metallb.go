@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
@@ -89,11 +89,10 @@ func (p *Pools) follow(ctx context.Context, kubeconfig string, changed func()) e
 	if !p.MetalLB {
 		return nil
 	}
-	rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	rest, err := kube.Config(kubeconfig)
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", kubeconfig, err)
+		return err
 	}
-	rest.UserAgent = "coracle"
 	client, err := dynamic.NewForConfig(rest)
 	if err != nil {
 		return err

@@ -7,10 +7,10 @@ import (
 	"context"
 	_ "embed" // the definitions
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,10 +23,10 @@ import (
 //go:embed standard.yaml
 var standard []byte
 
-// Annotations of definitions.
+// The annotations of a definition with the version of the Gateway API that it comes from, and its channel.
 const (
-	bundleVersion = "gateway.networking.k8s.io/bundle-version"
-	channel       = "gateway.networking.k8s.io/channel"
+	BundleVersion = "gateway.networking.k8s.io/bundle-version"
+	Channel       = "gateway.networking.k8s.io/channel"
 )
 
 // Outcome is what an installation came to.
@@ -45,8 +45,9 @@ func Install(ctx context.Context, client dynamic.Interface) (o Outcome, err erro
 		return o, err
 	}
 	for _, object := range objects {
-		resource := client.Resource(resourceOf(object))
-		o.Version = object.GetAnnotations()[bundleVersion]
+		plural, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
+		resource := client.Resource(plural)
+		o.Version = object.GetAnnotations()[BundleVersion]
 		live, err := resource.Get(ctx, object.GetName(), metav1.GetOptions{})
 		switch {
 		case err == nil:
@@ -85,25 +86,16 @@ func read() (out []*unstructured.Unstructured, err error) {
 	return out, nil
 }
 
-func resourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
-	kind := o.GroupVersionKind()
-	plural := strings.ToLower(kind.Kind) + "s"
-	if strings.HasSuffix(kind.Kind, "Policy") {
-		plural = strings.TrimSuffix(strings.ToLower(kind.Kind), "y") + "ies"
-	}
-	return kind.GroupVersion().WithResource(plural)
-}
-
 // keep returns why an object that is there stays as it is, "" if ours replaces it.
 func keep(live, ours *unstructured.Unstructured) string {
 	has := live.GetAnnotations()
-	if c := has[channel]; c != "" && c != ours.GetAnnotations()[channel] {
+	if c := has[Channel]; c != "" && c != ours.GetAnnotations()[Channel] {
 		return "it is of channel " + c
 	}
-	there, err := version.ParseSemantic(has[bundleVersion])
-	brought, ourErr := version.ParseSemantic(ours.GetAnnotations()[bundleVersion])
+	there, err := version.ParseSemantic(has[BundleVersion])
+	brought, ourErr := version.ParseSemantic(ours.GetAnnotations()[BundleVersion])
 	if err == nil && ourErr == nil && brought.LessThan(there) {
-		return "it is of the newer version " + has[bundleVersion]
+		return "it is of the newer version " + has[BundleVersion]
 	}
 	return ""
 }

@@ -75,7 +75,7 @@ func undescribed(part any, names bool) any {
 func TestKeep(t *testing.T) {
 	of := func(version, of string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{}
-		o.SetAnnotations(map[string]string{bundleVersion: version, channel: of})
+		o.SetAnnotations(map[string]string{BundleVersion: version, Channel: of})
 		return o
 	}
 	for _, c := range []struct {
