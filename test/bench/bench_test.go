@@ -108,6 +108,7 @@ func TestBench(t *testing.T) {
 		{"up", func() { measureUp(t, wire, runs, &r) }},
 		{"run", func() { measureRun(t, wire, runs, &r) }},
 		{"fork", func() { measureFork(t, wire, runs, &r) }},
+		{"proxies", func() { measureProxies(t, wire, runs, &r) }},
 		{"backup", func() { measureBackup(t, wire, &r) }},
 		{"ephemeral", func() { measureEphemeral(t, wire, runs, &r) }},
 		{"install", func() { measureInstall(t, runs, &r) }},
