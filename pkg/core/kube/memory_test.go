@@ -55,10 +55,11 @@ func TestCollector(t *testing.T) {
 				t.Errorf("%s: GOGC is %d, want %d", when, c.percent, percent)
 			}
 		}
+		live := uint64(100 << 20)
 		collect := func(times int, apart time.Duration) {
 			for range times {
 				time.Sleep(apart)
-				c.collected(time.Now())
+				c.collected(time.Now(), live)
 			}
 		}
 		collect(1, 2*time.Minute)
@@ -88,5 +89,13 @@ func TestCollector(t *testing.T) {
 		time.Sleep(time.Minute)
 		collect(10, busyBelow*9/10)
 		want(2*gcIdle, "ten, with 0.9 seconds between them")
+		live = 6 << 20
+		collect(10, busyBelow/3)
+		want(4*gcBusy, "load of a process that uses 6 MB")
+		live = 12 << 20
+		collect(10, busyBelow/3)
+		want(4*gcBusy, "more in use") // what is set already stays until the load ends
+		time.Sleep(2 * review)
+		want(gcIdle, "long after it")
 	})
 }

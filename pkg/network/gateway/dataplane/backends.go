@@ -55,7 +55,7 @@ func newWay(p gateway.BackendProtocol, secured *tls.Config) *way {
 	}
 	w := &way{scheme: "http", Transport: &http.Transport{
 		DialContext: dial, Protocols: protocols, TLSClientConfig: secured, TLSHandshakeTimeout: 5 * time.Second,
-		MaxIdleConnsPerHost: 32, IdleConnTimeout: time.Minute, DisableCompression: true, MaxResponseHeaderBytes: maxAnswerHeader,
+		MaxIdleConnsPerHost: 128, IdleConnTimeout: time.Minute, DisableCompression: true, MaxResponseHeaderBytes: maxAnswerHeader,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}}
 	if secured != nil {
