@@ -66,7 +66,7 @@ func measureProxies(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 // p99 reads wrk's line such as "99%    1.23ms".
 func p99(t *testing.T, out string) float64 {
 	t.Helper()
-	found := regexp.MustCompile(`99%\s+(\S+)`).FindStringSubmatch(out)
+	found := regexp.MustCompile(`(?m)^\s+99%\s+(\S+)`).FindStringSubmatch(out)
 	if found == nil {
 		t.Fatalf("wrk printed no p99: %s", out)
 	}
