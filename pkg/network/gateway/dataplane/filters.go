@@ -59,8 +59,8 @@ func ofConnection(name string) bool {
 }
 
 // redirect answers a request with another URL.
-func redirect(w http.ResponseWriter, req *http.Request, route *gateway.Route, port uint16) error {
-	to := route.Redirect
+func redirect(w http.ResponseWriter, req *http.Request, f *forwarding) error {
+	to, port := f.route.Redirect, f.port
 	scheme := "http"
 	if req.TLS != nil {
 		scheme = "https"
@@ -85,14 +85,36 @@ func redirect(w http.ResponseWriter, req *http.Request, route *gateway.Route, po
 	case strings.Contains(host, ":"):
 		host = "[" + host + "]"
 	}
-	location := url.URL{Scheme: scheme, Host: host, Path: req.URL.Path, RawPath: req.URL.RawPath, RawQuery: req.URL.RawQuery, ForceQuery: req.URL.ForceQuery}
-	rewritePath(&location, to.Path, route.Path)
+	location := *req.URL
+	if to.Path != nil {
+		location = *f.url
+	}
+	location.Scheme, location.Host = scheme, host
+	rewritePath(&location, to.Path, f.route.Path)
 	if !strings.HasPrefix(location.Path, "/") {
 		location.Path, location.RawPath = "/", ""
 	}
 	w.Header().Set("Location", location.String())
 	w.WriteHeader(cmp.Or(to.Status, http.StatusFound))
 	return nil
+}
+
+// rewrite sets the path that a backend gets, if the route changes it, and reports whether it may: what a group of an expression has matched may
+// become a .. behind a slash of the route's, and lead out of it.
+func (f *forwarding) rewrite() bool {
+	r := f.route.Rewrite
+	if r == nil || r.Path == nil {
+		return true
+	}
+	u := *f.url
+	f.rewritten = &u
+	if !r.Path.Groups {
+		rewritePath(&u, r.Path, f.route.Path)
+		return true
+	}
+	expanded := f.route.Expand(u.Path, r.Path.Path)
+	u.Path, u.RawPath = clean(expanded), ""
+	return !evasive(expanded) && !slices.ContainsFunc(strings.Split(expanded, "/"), func(s string) bool { return s == "." || s == ".." })
 }
 
 // rewritePath changes the path of a URL for which a route with the path matched was found.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
 )
 
 func TestRedirect(t *testing.T) {
@@ -36,7 +37,8 @@ func TestRedirect(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, c.url, nil)
-		if err := redirect(w, r, &gateway.Route{Match: gateway.Match{Path: c.matched}, Filters: gateway.Filters{Redirect: &c.to}}, c.port); err != nil {
+		route := &gateway.Route{Match: gateway.Match{Path: c.matched}, Filters: gateway.Filters{Redirect: &c.to}}
+		if err := redirect(w, r, &forwarding{route: &routes.Route{Route: route}, url: r.URL, port: c.port}); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.Header().Get("Location"); got != c.want || w.Code != http.StatusFound {

@@ -18,7 +18,7 @@ import (
 )
 
 // guarded serves a request of a route with a policy.
-func (r router) guarded(w http.ResponseWriter, req *http.Request, f *forwarding, port uint16, next caddyhttp.Handler) error {
+func (r router) guarded(w http.ResponseWriter, req *http.Request, f *forwarding, next caddyhttp.Handler) error {
 	p := f.state.policies.Of(f.route.Policy)
 	if p == nil {
 		return f.unserved(w, req, http.StatusServiceUnavailable, "this route's policy is missing\n")
@@ -41,7 +41,7 @@ func (r router) guarded(w http.ResponseWriter, req *http.Request, f *forwarding,
 	if p.Affinity != nil {
 		f.session, f.cookie = policy.Session(p.Affinity, req)
 	}
-	return r.serve(w, req, f, port, next)
+	return r.serve(w, req, f, next)
 }
 
 // pick chooses the request's backend.
@@ -166,14 +166,20 @@ func sought(req *http.Request) (lookup, forward *http.Request) {
 		return req, req
 	}
 	u := *req.URL
-	u.Path, u.RawPath = path.Clean(req.URL.Path), ""
-	if u.Path != "/" && (strings.HasSuffix(req.URL.Path, "/") || strings.HasSuffix(req.URL.Path, "/.") || strings.HasSuffix(req.URL.Path, "/..")) {
-		u.Path += "/"
-	}
+	u.Path, u.RawPath = clean(req.URL.Path), ""
 	lookup = req.WithContext(req.Context())
 	lookup.URL = &u
 	if dots && strings.ReplaceAll(u.Path, "/", "") != strings.ReplaceAll(req.URL.Path, "/", "") {
 		return lookup, lookup
 	}
 	return lookup, req
+}
+
+// clean returns a path without empty segments, . and .. A slash at its end stays.
+func clean(of string) string {
+	cleaned := path.Clean("/" + of)
+	if cleaned != "/" && (strings.HasSuffix(of, "/") || strings.HasSuffix(of, "/.") || strings.HasSuffix(of, "/..")) {
+		cleaned += "/"
+	}
+	return cleaned
 }

@@ -5,7 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -80,11 +80,13 @@ func (m *mirrors) copyOf(req *http.Request, f *forwarding, to *gateway.Backend, 
 	if len(body) > 0 {
 		out.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "X-Forwarded-For"} {
-		delete(out.Header, name)
+	for _, value := range out.Header["Connection"] {
+		for name := range strings.SplitSeq(value, ",") {
+			out.Header.Del(strings.TrimSpace(name))
+		}
 	}
-	if client, err := netip.ParseAddrPort(req.RemoteAddr); err == nil {
-		out.Header["X-Forwarded-For"] = []string{client.Addr().WithZone("").String()}
+	for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"} {
+		delete(out.Header, name)
 	}
 	f.change(out, to)
 	return out
@@ -99,7 +101,9 @@ func (m *mirrors) send(req *http.Request, f *forwarding, to *gateway.Backend) {
 	defer cancel()
 	way := f.state.transports.of(to)
 	req = req.WithContext(ctx)
-	req.URL.Scheme, req.URL.Host = way.scheme, address
+	u := *req.URL
+	u.Scheme, u.Host = way.scheme, address
+	req.URL = &u
 	res, err := way.RoundTrip(req)
 	if err != nil {
 		return

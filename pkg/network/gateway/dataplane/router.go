@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -30,10 +31,14 @@ type forwarding struct {
 	state   *state
 	route   *routes.Route
 	backend *gateway.Backend
-	host    string // for which the route was found, and the path
-	path    string
-	uri     string // that the client has asked for
-	timer   *time.Timer
+	// rewritten is the URL for the backend; nil means that of the request.
+	rewritten *url.URL
+
+	host  string   // for which the route was found, and the URL
+	url   *url.URL // with the path as cleaned
+	port  uint16   // of the listener
+	uri   string   // that the client has asked for
+	timer *time.Timer
 
 	policy  *policy.Policy // nil if the route has none
 	session uint64         // of the client, if that is to get to the same endpoint again; or 0
@@ -62,6 +67,7 @@ func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyht
 		w.Header().Set("Connection", "close")
 		return answer(w, req, http.StatusBadRequest, why)
 	}
+	tidy(req.Header)
 	if req.ProtoMajor == 1 && len(req.TransferEncoding) > 0 {
 		// Go's server reads the chunks and ignores a length that the request has as well. What a proxy before this one may have taken for the body,
 		// because it believes the length, is no request.
@@ -78,21 +84,24 @@ func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyht
 	if found.Route == nil {
 		return answer(w, req, http.StatusNotFound, "nothing serves this host and path\n")
 	}
-	f := &forwarding{state: s, route: found.Route, host: host, path: lookup.URL.Path, uri: uri}
+	f := &forwarding{state: s, route: found.Route, host: host, url: lookup.URL, port: found.Listener.Port, uri: uri}
 	if found.Route.Policy != "" {
-		return r.guarded(w, req, f, found.Listener.Port, next)
+		return r.guarded(w, req, f, next)
 	}
-	return r.serve(w, req, f, found.Listener.Port, next)
+	return r.serve(w, req, f, next)
 }
 
 // serve answers a request that is let in.
-func (r router) serve(w http.ResponseWriter, req *http.Request, f *forwarding, port uint16, next caddyhttp.Handler) error {
+func (r router) serve(w http.ResponseWriter, req *http.Request, f *forwarding, next caddyhttp.Handler) error {
 	if f.route.CORS != nil && preflight(w, req, f.route.CORS) {
 		return nil
 	}
 	if f.route.Redirect != nil {
 		applyHeaders(w.Header(), f.route.ResponseHeaders)
-		return redirect(w, req, f.route.Route, port)
+		return redirect(w, req, f)
+	}
+	if !f.rewrite() {
+		return answer(w, req, http.StatusBadRequest, "the path leads out of what this route serves\n")
 	}
 	f.backend = f.pick()
 	switch {
@@ -178,17 +187,6 @@ func connectionOf(req *http.Request) (c routes.Connection) {
 // after the handshake.
 func allows(l gateway.Listener, req *http.Request) bool {
 	return l.ClientAuthorities == "" || l.AnyClient || req.TLS != nil && len(req.TLS.VerifiedChains) > 0
-}
-
-// refused says why a request is not looked at; "" if it is. What others could read in another way than Go's server does is not forwarded.
-func refused(req *http.Request) string {
-	switch {
-	case req.Method == http.MethodConnect && req.ProtoMajor == 1 || req.RequestURI != "" && req.RequestURI[0] != '/' && req.RequestURI != "*" && req.ProtoMajor == 1:
-		return "the request's target must be a path: this is no proxy\n"
-	case strings.ContainsAny(req.Host, "/\\@,? \t"):
-		return "the host is none\n"
-	}
-	return ""
 }
 
 // answer answers a request that no backend gets.

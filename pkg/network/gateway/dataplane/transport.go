@@ -93,19 +93,12 @@ func (f *forwarding) send(req *http.Request) (*http.Response, error) {
 
 // change makes of a client's request what a backend gets.
 func (f *forwarding) change(req *http.Request, to *gateway.Backend) {
-	if r := f.route.Rewrite; r != nil {
-		if r.Host != "" {
-			req.Host = r.Host
-		}
-		if r.Path != nil {
-			u := *req.URL
-			if r.Path.Groups {
-				u.Path, u.RawPath = f.route.Expand(f.path, r.Path.Path), ""
-			} else {
-				rewritePath(&u, r.Path, f.route.Path)
-			}
-			req.URL = &u
-		}
+	introduce(req, f.port)
+	if r := f.route.Rewrite; r != nil && r.Host != "" {
+		req.Host = r.Host
+	}
+	if f.rewritten != nil {
+		req.URL = f.rewritten
 	}
 	applyToRequest(req, f.route.RequestHeaders)
 	applyToRequest(req, to.RequestHeaders)

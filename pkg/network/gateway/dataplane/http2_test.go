@@ -1,0 +1,137 @@
+package dataplane
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
+)
+
+// rawHTTP2 is a client that sends whatever headers it is given.
+type rawHTTP2 struct {
+	net.Conn
+	*http2.Framer
+	next uint32
+}
+
+func openHTTP2(t testing.TB, port uint16) *rawHTTP2 {
+	t.Helper()
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_, _ = io.WriteString(conn, http2.ClientPreface)
+	c := &rawHTTP2{Conn: conn, Framer: http2.NewFramer(conn, conn), next: 1}
+	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	_ = c.WriteSettings()
+	return c
+}
+
+// block returns a header block of names and values.
+func block(fields ...string) []byte {
+	var out bytes.Buffer
+	encoder := hpack.NewEncoder(&out)
+	encoder.SetMaxDynamicTableSize(0)
+	for i := 0; i < len(fields); i += 2 {
+		_ = encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	return out.Bytes()
+}
+
+// ask sends a request and returns the status of the answer with its body, or what ended the stream.
+func (c *rawHTTP2) ask(fields ...string) (status, body string) {
+	id := c.next
+	c.next += 2
+	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block(fields...), EndStream: true, EndHeaders: true}); err != nil {
+		return err.Error(), ""
+	}
+	for {
+		frame, err := c.ReadFrame()
+		if err != nil {
+			return err.Error(), body
+		}
+		switch frame := frame.(type) {
+		case *http2.MetaHeadersFrame:
+			if status = frame.PseudoValue("status"); frame.StreamEnded() {
+				return status, body
+			}
+		case *http2.DataFrame:
+			if body += string(frame.Data()); frame.StreamEnded() {
+				return status, body
+			}
+		case *http2.RSTStreamFrame:
+			return frame.ErrCode.String(), body
+		case *http2.GoAwayFrame:
+			if frame.ErrCode != http2.ErrCodeNo {
+				return frame.ErrCode.String(), body
+			}
+		}
+	}
+}
+
+// testRefusedHTTP2: headers that HTTP/1.1 could not have, which a backend that speaks it would take for another request.
+func testRefusedHTTP2(t *testing.T, s *served, config gateway.Config, port uint16) {
+	got := make(chan string, 100)
+	config.Routes = []gateway.Route{route("r.test", "/", "r", gateway.ToHTTP)}
+	config.Routes[0].RequestHeaders = &gateway.Headers{Set: []gateway.Header{{Name: "X-A", Value: "1"}}} // with which headers are looked at
+	s.apply(t, config, gateway.Endpoints{"r": {rawBackend(t, got)}})
+	with := func(method, path string, more ...string) []string {
+		return append([]string{":method", method, ":scheme", "http", ":authority", "r.test", ":path", path}, more...)
+	}
+	for name, c := range map[string]struct {
+		fields    []string
+		forwarded bool
+	}{
+		"a path":                        {with("GET", "/x"), true},
+		"a URL behind a scheme":         {with("GET", "x:http://any.host/admin"), false},
+		"a scheme with a path":          {with("GET", "x:/admin"), false},
+		"a URL":                         {with("GET", "http://r.test/admin"), false},
+		"a URL of another host":         {with("GET", "http://other.test/admin"), false},
+		"a path without a slash":        {with("GET", "admin"), false},
+		"a query alone":                 {with("GET", "?x"), false},
+		"a star":                        {with("GET", "*"), false},
+		"a blank in the path":           {with("GET", "/ HTTP/1.1\r\nHost: r.test\r\n\r\nGET /evil"), false},
+		"a tunnel":                      {[]string{":method", "CONNECT", ":authority", "r.test:80"}, false},
+		"a tunnel with a path":          {with("CONNECT", "/x"), false},
+		"a tunnel of another protocol":  {with("CONNECT", "/x", ":protocol", "tcp"), false},
+		"another host":                  {with("GET", "/x", "host", "other.test"), false},
+		"the host twice":                {with("GET", "/x", "host", "r.test", "host", "r.test"), false},
+		"the same host":                 {with("GET", "/x", "host", "r.test"), true},
+		"a host with a path":            {[]string{":method", "GET", ":scheme", "http", ":authority", "r.test/x", ":path", "/"}, false},
+		"a line in a value":             {with("GET", "/x", "x-b", "1\r\nHost: other.test"), false},
+		"a line in a method":            {with("GET /evil HTTP/1.1\r\nX: ", "/x"), false},
+		"chunks":                        {with("POST", "/x", "transfer-encoding", "chunked"), false},
+		"a connection":                  {with("GET", "/x", "connection", "upgrade", "upgrade", "h2c"), false},
+		"a length and no body":          {with("GET", "/x", "content-length", "5"), true}, // without the length
+		"a segment with parameters":     {with("GET", "/x/..;/admin"), false},
+		"segments with backslashes":     {with("GET", `/x\..\admin`), false},
+		"a name in upper case":          {with("GET", "/x", "X-Upper", "1"), false},
+		"a pseudo header behind others": {append([]string{"x-b", "1"}, with("GET", "/x")...), false},
+		"two paths":                     {with("GET", "/x", ":path", "/admin"), false},
+	} {
+		status, _ := openHTTP2(t, port).ask(c.fields...)
+		if (status == "200") != c.forwarded {
+			t.Errorf("%s: %s", name, status)
+		}
+		select {
+		case head := <-got:
+			if !c.forwarded || !strings.HasPrefix(head, "GET /x HTTP/1.1\r\nHost: r.test\r\n") || strings.Count(strings.ToLower(head), "\nhost:") != 1 || strings.Contains(head, "Content-Length") {
+				t.Errorf("%s: the backend gets %q", name, head)
+			}
+		default:
+			if c.forwarded {
+				t.Errorf("%s: the backend gets nothing", name)
+			}
+		}
+	}
+}
