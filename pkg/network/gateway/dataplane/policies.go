@@ -70,7 +70,7 @@ func policiesAt(listeners []gateway.Listener, usable map[string]bool, fallback g
 			sources = slices.Concat(sources, o.listener.Certificates[""])
 		}
 		policy := object{"certificate_selection": object{"any_tag": tags(sources, usable, fallback)}, "fallback_sni": fallbackName}
-		match := handshake{Addresses: o.listener.Addresses, Host: o.host, OneLabel: o.listener.HostsApart, Within: o.listener.Host}
+		match := handshake{Addresses: o.listener.Addresses, Host: o.host, OneLabel: o.listener.HostsApart, Within: o.listener.Host, Others: !o.listener.HostsApart}
 		policy["match"] = object{handshakeModule: match}
 		if o.listener.ClientAuthorities != "" {
 			policy["client_authentication"] = authentication(o.listener, fallback)
@@ -107,23 +107,29 @@ type handshake struct {
 	Host      string   `json:"host,omitempty"`      // that the client names: a name, a wildcard, or empty for all
 	OneLabel  bool     `json:"one_label,omitempty"` // that there is in a wildcard's place
 	Within    string   `json:"within,omitempty"`    // the listener's host, which it must be too
+	Others    bool     `json:"others,omitempty"`    // that no listener has for itself
+
+	serving *serving
 }
 
 // CaddyModule implements caddy.Module.
-func (handshake) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{ID: "tls.handshake_match." + handshakeModule, New: func() caddy.Module { return new(handshake) }}
+func (h handshake) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "tls.handshake_match." + handshakeModule, New: func() caddy.Module { return &handshake{serving: h.serving} }}
 }
 
 // Match implements caddytls.ConnectionMatcher.
 func (h handshake) Match(hello *tls.ClientHelloInfo) bool {
+	local, ok := hello.Conn.LocalAddr().(interface{ AddrPort() netip.AddrPort })
 	if len(h.Addresses) > 0 {
-		local, ok := hello.Conn.LocalAddr().(interface{ AddrPort() netip.AddrPort })
 		if !ok || !slices.ContainsFunc(h.Addresses, func(text string) bool {
 			address, err := netip.ParseAddr(text)
 			return err == nil && address.Unmap() == local.AddrPort().Addr().Unmap()
 		}) {
 			return false
 		}
+	}
+	if h.Others && ok && h.serving.current.Load().table.Apart(local.AddrPort(), hello.ServerName) {
+		return false
 	}
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	return covers(h.Within, name, false) && covers(h.Host, name, h.OneLabel)

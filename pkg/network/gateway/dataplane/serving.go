@@ -59,7 +59,7 @@ func newServing(files gateway.Files, sockets *listening.Sockets) (*serving, erro
 	})
 	caddy.RegisterModule(router{s})
 	caddy.RegisterModule(transport{})
-	caddy.RegisterModule(handshake{})
+	caddy.RegisterModule(handshake{serving: s})
 	caddy.RegisterModule(sharing{s.streams})
 	caddy.RegisterModule(challenges{&s.answers})
 	return s, nil

@@ -4,6 +4,7 @@ package routes
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
@@ -11,7 +12,7 @@ import (
 
 // Table is what requests are looked up in. It does not change: a change of routes or endpoints makes another one.
 type Table struct {
-	sites     map[place]index[[]*Listener]
+	sites     map[place]*site
 	endpoints map[string]*pool
 }
 
@@ -20,6 +21,19 @@ type place struct {
 	address netip.Addr
 	port    uint16
 	secure  bool // with TLS
+}
+
+// site is what serves a place: the listeners by their hosts, and besides them the hosts that are served by one listener alone.
+type site struct {
+	listeners, apart index[[]*Listener]
+}
+
+// of returns the listeners that may serve a host, and the key of their own host.
+func (s *site) of(host string) (at string, listeners []*Listener) {
+	if owner := s.apart.owner(host); owner != nil {
+		return key(owner[0].Host), owner
+	}
+	return s.listeners.find(host)
 }
 
 // Listener is a listener with its routes.
@@ -31,7 +45,7 @@ type Listener struct {
 // New returns the table for a configuration. Turns go on where they were in the table before. A route with a regular expression that is none is
 // left out.
 func New(config gateway.Config, endpoints gateway.Endpoints, before *Table) *Table {
-	t := &Table{sites: map[place]index[[]*Listener]{}}
+	t := &Table{sites: map[place]*site{}}
 	byName := make(map[string]*Listener, len(config.Listeners))
 	for _, l := range config.Listeners {
 		if l.Protocol != gateway.HTTP && l.Protocol != gateway.HTTPS {
@@ -41,9 +55,9 @@ func New(config gateway.Config, endpoints gateway.Endpoints, before *Table) *Tab
 		byName[l.Name] = listener
 		for _, at := range places(l) {
 			if t.sites[at] == nil {
-				t.sites[at] = index[[]*Listener]{}
+				t.sites[at] = &site{listeners: index[[]*Listener]{}, apart: index[[]*Listener]{}}
 			}
-			t.sites[at][key(l.Host)] = append(t.sites[at][key(l.Host)], listener)
+			t.sites[at].listeners[key(l.Host)] = append(t.sites[at].listeners[key(l.Host)], listener)
 		}
 	}
 	var all []*paths
@@ -62,6 +76,7 @@ func New(config gateway.Config, endpoints gateway.Endpoints, before *Table) *Tab
 				host = &paths{exact: map[string][]*Route{}, prefix: map[string][]*Route{}}
 				listener.hosts[key(route.Host)] = host
 				all = append(all, host)
+				t.own(listener, key(route.Host))
 			}
 			host.add(route)
 		}
@@ -70,6 +85,29 @@ func New(config gateway.Config, endpoints gateway.Endpoints, before *Table) *Tab
 		p.sort()
 	}
 	return t.With(endpoints, before)
+}
+
+// own keeps a host of a listener with HostsApart from the others of its places. All hosts are nobody's.
+func (t *Table) own(l *Listener, host string) {
+	for _, at := range places(l.Listener) {
+		if apart := t.sites[at].apart; l.HostsApart && host != "" && apart[host] == nil {
+			apart[host] = []*Listener{l}
+		}
+	}
+}
+
+// Apart reports whether a host, that a TLS handshake to an address names, is one that a listener with HostsApart has for itself.
+func (t *Table) Apart(local netip.AddrPort, name string) bool {
+	s := t.at(place{local.Addr().Unmap(), local.Port(), true})
+	return s != nil && s.apart.owner(canonical(name)) != nil
+}
+
+// at returns what serves a place; nil if nothing does.
+func (t *Table) at(p place) *site {
+	if s := t.sites[p]; s != nil {
+		return s
+	}
+	return t.sites[place{port: p.port, secure: p.secure}]
 }
 
 // With returns the table with other endpoints. Turns go on where they were in the table before.
@@ -118,17 +156,15 @@ type Found struct {
 
 // Find returns what serves a request, whose host is without the port.
 func (t *Table) Find(c Connection, host string, r *http.Request) Found {
-	site := t.sites[place{c.Local.Addr().Unmap(), c.Local.Port(), c.Secure}]
+	site := t.at(place{c.Local.Addr().Unmap(), c.Local.Port(), c.Secure})
 	if site == nil {
-		if site = t.sites[place{port: c.Local.Port(), secure: c.Secure}]; site == nil {
-			return Found{}
-		}
+		return Found{}
 	}
 	host = canonical(host)
-	at, listeners := site.find(host)
+	at, listeners := site.of(host)
 	if c.Secure {
 		if name := canonical(c.Name); name != host {
-			if other, _ := site.find(name); other != at {
+			if other, _ := site.of(name); other != at {
 				return Found{Misdirected: true}
 			}
 		}
@@ -137,14 +173,24 @@ func (t *Table) Find(c Connection, host string, r *http.Request) Found {
 		if c.Secure && (l.ClientAuthorities != listeners[0].ClientAuthorities || l.AnyClient != listeners[0].AnyClient) {
 			continue // the handshake has asked for what the first one wants
 		}
-		if route := l.find(host, r); route != nil {
-			return Found{Listener: l, Route: route}
+		route := l.find(host, r)
+		if route == nil || l.HostsApart && route.Host == "" && named(listeners, host) {
+			continue
 		}
+		return Found{Listener: l, Route: route}
 	}
 	if len(listeners) == 0 {
 		return Found{}
 	}
 	return Found{Listener: listeners[0]}
+}
+
+// named reports whether one of the listeners has routes that name a host, or a wildcard above it. It is not for those for all hosts then.
+func named(listeners []*Listener, host string) bool {
+	return slices.ContainsFunc(listeners, func(l *Listener) bool {
+		at, _ := l.hosts.find(host)
+		return !l.HostsApart && at != ""
+	})
 }
 
 // find returns the route that serves a request for a host.
@@ -173,6 +219,14 @@ func (x index[T]) find(host string) (at string, of T) {
 		}
 	}
 	return "", of
+}
+
+// owner returns what has a host itself, or a wildcard in place of its first label; zero if nothing has.
+func (x index[T]) owner(host string) (of T) {
+	if of, ok := x[host]; ok {
+		return of
+	}
+	return x[lessSpecific(host)]
 }
 
 // key returns under what an index has a host: a wildcard is without its star, so that it is a part of the names below it.

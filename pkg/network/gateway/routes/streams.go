@@ -28,6 +28,7 @@ type Site struct {
 
 	protocol gateway.Protocol // of the first listener
 	hosts    index[[]*StreamListener]
+	apart    index[*StreamListener] // the hosts that are served by one listener alone
 }
 
 // StreamListener is a listener with its streams. One for HTTP or HTTPS has none.
@@ -67,7 +68,7 @@ func NewStreams(config gateway.Config) (s *Streams, refused map[uint16]string) {
 			at := spot{at.address, at.port, l.Protocol == gateway.UDP}
 			site := s.sites[at]
 			if site == nil {
-				site = &Site{protocol: l.Protocol, Named: isNamed(l.Protocol), hosts: index[[]*StreamListener]{}}
+				site = &Site{protocol: l.Protocol, Named: isNamed(l.Protocol), hosts: index[[]*StreamListener]{}, apart: index[*StreamListener]{}}
 				s.sites[at] = site
 			}
 			if site.protocol != l.Protocol && !(site.Named && isNamed(l.Protocol)) {
@@ -82,6 +83,16 @@ func NewStreams(config gateway.Config) (s *Streams, refused map[uint16]string) {
 			}
 			site.Web, site.Streams = site.Web || isWeb(l.Protocol), site.Streams || !isWeb(l.Protocol)
 			site.hosts[host] = append(site.hosts[host], listener)
+		}
+		if !listener.IsWeb() && l.Host != "" {
+			s.own(listener, key(l.Host))
+		}
+	}
+	for _, r := range config.Routes {
+		for _, name := range r.Listeners {
+			if l := byName[name]; l != nil && r.Host != "" {
+				s.own(l, key(r.Host))
+			}
 		}
 	}
 	for i := range config.Streams {
@@ -105,6 +116,18 @@ func NewStreams(config gateway.Config) (s *Streams, refused map[uint16]string) {
 	return s, refused
 }
 
+// own keeps a host of a listener with HostsApart from the others of its sites.
+func (s *Streams) own(l *StreamListener, host string) {
+	if !l.HostsApart || !isNamed(l.Protocol) {
+		return
+	}
+	for _, at := range places(l.Listener) {
+		if site := s.sites[spot{at.address, at.port, false}]; site.Named && site.apart[host] == nil {
+			site.apart[host] = l
+		}
+	}
+}
+
 // At returns what serves connections, or datagrams, to a local address; nil if nothing does.
 func (s *Streams) At(local netip.AddrPort, udp bool) *Site {
 	if site := s.sites[spot{local.Addr().Unmap(), local.Port(), udp}]; site != nil {
@@ -118,6 +141,9 @@ func (s *Streams) At(local netip.AddrPort, udp bool) *Site {
 func (s *Site) Find(name string) (*StreamListener, *Stream) {
 	name = canonical(name)
 	_, listeners := s.hosts.find(name)
+	if owner := s.apart.owner(name); owner != nil {
+		listeners = []*StreamListener{owner}
+	}
 	for _, l := range listeners {
 		if l.IsWeb() {
 			return l, nil
