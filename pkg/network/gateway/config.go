@@ -38,8 +38,9 @@ type Listener struct {
 	Protocol  Protocol `json:"protocol"`
 	// Host is a name, "*.NAME" for all names below it, or empty for all hosts.
 	Host string `json:"host,omitempty"`
-	// HostsApart says that a host that has routes is served by no others: those of a wildcard or of all hosts may be another namespace's. Without
-	// it they serve what the host's own routes do not match.
+	// HostsApart says that a host that has routes is served by no others: those of a wildcard or of all hosts may be another namespace's, and so may
+	// be other listeners of the port, however specific their Host. A listener of Passthrough has its Host so. What has no host, of a listener with
+	// HostsApart, is not for hosts that routes of other listeners name. Without it a wildcard serves what the host's own routes do not match.
 	HostsApart bool `json:"hostsApart,omitempty"`
 	// Certificates are sources of certificates by the hosts that they are used for; those of "" are used for all hosts of the listener.
 	Certificates map[string][]string `json:"certificates,omitempty"`
@@ -233,7 +234,11 @@ type BackendTLS struct {
 // Stream leads connections, or datagrams of UDP, to backends. Of several streams of a listener that match, the one with the most specific host
 // has them, then the first.
 type Stream struct {
-	Listeners []string  `json:"listeners"`       // by name
-	Hosts     []string  `json:"hosts,omitempty"` // that TLS names; none means all
-	Backends  []Backend `json:"backends,omitempty"`
+	Listeners []string `json:"listeners"`       // by name
+	Hosts     []string `json:"hosts,omitempty"` // that TLS names; none means all
+	// Source is the object that it comes from: "KIND NAMESPACE/NAME".
+	Source string `json:"source,omitempty"`
+	// Clients says who is served; nil means all. Connections of others are closed, and their datagrams dropped.
+	Clients  *Clients  `json:"clients,omitempty"`
+	Backends []Backend `json:"backends,omitempty"`
 }

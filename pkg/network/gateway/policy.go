@@ -28,10 +28,28 @@ type Policy struct {
 }
 
 // Clients are networks of clients. The client is the peer of the connection, or the one that the PROXY protocol names; X-Forwarded-For is not
-// read. Others are answered with 403.
+// read. Others are answered with 403. An IPv4 address is never in the form of an IPv6 one.
 type Clients struct {
 	Allow []netip.Prefix `json:"allow,omitempty"` // empty means all
 	Deny  []netip.Prefix `json:"deny,omitempty"`  // wins over Allow
+}
+
+// Admits reports whether a client is let in. One without an address is not, unless there are no rules.
+func (c *Clients) Admits(client netip.Addr) bool {
+	in := func(networks []netip.Prefix) bool {
+		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(client) })
+	}
+	return c == nil || client.IsValid() && !in(c.Deny) && (len(c.Allow) == 0 || in(c.Allow))
+}
+
+// Network returns what counts as one client: whoever has an IPv6 address has 2^64 of them.
+func Network(client netip.Addr) netip.Prefix {
+	bits := client.BitLen()
+	if client.Is6() {
+		bits = 64
+	}
+	p, _ := client.Prefix(bits)
+	return p
 }
 
 // BasicAuth lets in users with a password (RFC 7617). Others are answered with 401.

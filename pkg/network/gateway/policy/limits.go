@@ -34,18 +34,8 @@ func newLimits(rules gateway.Limits, before *limits) *limits {
 	return &limits{rules: rules, now: time.Now, rates: make([]recent, len(rules.Rates)), served: map[netip.Prefix]int{}}
 }
 
-// network returns what counts as one client: whoever has an IPv6 address has 2^64 of them.
-func network(client netip.Addr) netip.Prefix {
-	bits := client.BitLen()
-	if client.Is6() {
-		bits = 64
-	}
-	p, _ := client.Prefix(bits)
-	return p
-}
-
 func (l *limits) enter(from netip.Addr) (leave func(), instead *Answer) {
-	client := network(from)
+	client := gateway.Network(from)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	leave = func() {}

@@ -67,7 +67,7 @@ func refuse(status int, text string) *Answer {
 func (p *Policy) Enter(req *http.Request) (leave func(), instead *Answer) {
 	client := Client(req)
 	leave = func() {}
-	if c := p.Clients; c != nil && (in(c.Deny, client) || len(c.Allow) > 0 && !in(c.Allow, client) || !client.IsValid()) {
+	if !p.Clients.Admits(client) {
 		return leave, refuse(http.StatusForbidden, "this address may not come in\n")
 	}
 	if r := p.Redirect; r != nil {

@@ -129,14 +129,14 @@ func (s *Server) take(conn net.Conn, web chan net.Conn) bool {
 		go s.forward(now, conn, nil, listener, stream)
 		return true
 	}
-	if s.handshakes.Add(1) > maxHandshakes {
-		s.handshakes.Add(-1)
+	client := clientOf(conn)
+	if !s.handshakes.begin(client) {
 		conn.Close()
 		return true
 	}
 	go func() {
 		name, read, err := peek(conn)
-		s.handshakes.Add(-1)
+		s.handshakes.end(client)
 		if err != nil && (!site.Web || errors.Is(err, os.ErrDeadlineExceeded)) {
 			conn.Close()
 			return
@@ -169,7 +169,7 @@ func (s *Server) handOver(conn net.Conn, web chan net.Conn) {
 // forward leads a connection to a backend. What was read of it goes first.
 func (s *Server) forward(now *state, conn net.Conn, read []byte, listener *routes.StreamListener, stream *routes.Stream) {
 	defer conn.Close()
-	if listener == nil || stream == nil {
+	if listener == nil || stream == nil || !stream.Clients.Admits(clientOf(conn)) {
 		return
 	}
 	backend := stream.Pick()
@@ -205,6 +205,11 @@ func (s *Server) forward(now *state, conn net.Conn, read []byte, listener *route
 	if _, err := to.Write(read); err == nil {
 		s.copyBoth(l)
 	}
+}
+
+// clientOf returns the address of a connection's client.
+func clientOf(conn net.Conn) netip.Addr {
+	return addressOf(conn.RemoteAddr()).Addr().Unmap().WithZone("")
 }
 
 // addressOf returns the address of a connection or listener, which is none of a connection that is not of TCP.

@@ -4,11 +4,45 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/netip"
+	"sync"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
 // maxHello is the number of bytes up to which a ClientHello is read: what crypto/tls accepts, and what it reads ahead.
 const maxHello = 72 << 10
+
+// handshakes counts the connections of which the name is not known yet.
+type handshakes struct {
+	mu    sync.Mutex
+	of    map[netip.Prefix]int // by client
+	total int
+}
+
+// begin reports whether there is room for one more of a client, after which end must be called.
+func (h *handshakes) begin(client netip.Addr) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of := gateway.Network(client)
+	if h.total >= maxHandshakes || h.of[of] >= maxOfClient {
+		return false
+	}
+	h.of[of]++
+	h.total++
+	return true
+}
+
+func (h *handshakes) end(client netip.Addr) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of := gateway.Network(client)
+	h.total--
+	if h.of[of]--; h.of[of] == 0 {
+		delete(h.of, of)
+	}
+}
 
 // peek returns the name in a TLS client's first message, which may be empty, and all that was read. Nothing is sent.
 func peek(conn net.Conn) (name string, read []byte, err error) {

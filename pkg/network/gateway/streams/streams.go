@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ import (
 // Bounds of what clients can take. They are below the limit of the process's descriptors, so that HTTP goes on.
 const (
 	maxHandshakes  = 8192  // connections of which the name is not known yet
+	maxOfClient    = 256   // of them, of an IPv4 address or an IPv6 network of 64 bits
 	maxConnections = 10000 // to backends, of which each has two descriptors
 	maxSessions    = 16384 // of UDP, of which each has one
 	maxOfListener  = 4096  // connections or sessions, so that one is not in the others' way
@@ -38,7 +40,7 @@ const (
 type Server struct {
 	sockets    Sockets
 	current    atomic.Pointer[state]
-	handshakes atomic.Int64
+	handshakes handshakes
 	links      links
 	sessions   atomic.Int64  // of UDP
 	idle       time.Duration // idleTimeout
@@ -77,9 +79,10 @@ func New(sockets Sockets) *Server {
 	s := &Server{
 		sockets: sockets,
 		ports:   map[uint16]net.Listener{}, packets: map[uint16]*packets{}, web: map[uint16]*webPort{}, idle: idleTimeout, idleUDP: idleSession,
-		links:     links{of: map[string]map[*link]struct{}{}},
-		buffers:   sync.Pool{New: func() any { return new(make([]byte, 16<<10)) }},
-		datagrams: sync.Pool{New: func() any { return new(make([]byte, maxDatagram)) }},
+		handshakes: handshakes{of: map[netip.Prefix]int{}},
+		links:      links{of: map[string]map[*link]struct{}{}},
+		buffers:    sync.Pool{New: func() any { return new(make([]byte, 16<<10)) }},
+		datagrams:  sync.Pool{New: func() any { return new(make([]byte, maxDatagram)) }},
 	}
 	empty, _ := routes.NewStreams(gateway.Config{})
 	s.current.Store(&state{streams: empty, table: routes.New(gateway.Config{}, nil, nil)})

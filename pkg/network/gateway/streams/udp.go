@@ -113,7 +113,7 @@ func (p *packets) session(e ends) *session {
 	s := p.sessions[e]
 	if s != nil && s.checked != now {
 		listener, stream := lookup(now, e.local)
-		if stream == nil || listener.Name != s.listener || !stream.Has(now.table, s.endpoint) {
+		if stream == nil || listener.Name != s.listener || !stream.Clients.Admits(e.client.Addr().Unmap().WithZone("")) || !stream.Has(now.table, s.endpoint) {
 			p.remove(s)
 			s = nil
 		} else {
@@ -140,7 +140,7 @@ func lookup(now *state, local netip.AddrPort) (*routes.StreamListener, *routes.S
 // begin makes a session. If there are too many, the one that has been unused for longest ends.
 func (p *packets) begin(now *state, e ends) *session {
 	listener, stream := lookup(now, e.local)
-	if stream == nil || p.closed {
+	if stream == nil || p.closed || !stream.Clients.Admits(e.client.Addr().Unmap().WithZone("")) {
 		return nil
 	}
 	backend := stream.Pick()
