@@ -42,6 +42,15 @@ func (c *Clients) Admits(client netip.Addr) bool {
 	return c == nil || client.IsValid() && !in(c.Deny) && (len(c.Allow) == 0 || in(c.Allow))
 }
 
+// Close takes the backends of a stream for which a policy cannot hold, because it needs to see requests, and reports whether it does.
+func (s *Stream) Close(p Policy) bool {
+	if p.Users == nil && p.Limits == nil {
+		return false
+	}
+	s.Backends = nil
+	return true
+}
+
 // Network returns what counts as one client: whoever has an IPv6 address has 2^64 of them.
 func Network(client netip.Addr) netip.Prefix {
 	bits := client.BitLen()

@@ -38,7 +38,7 @@ func Secrets(policies []*RoutePolicy) map[types.NamespacedName]bool {
 	return out
 }
 
-// Apply gives the routes of a configuration their policies, and returns the status of each policy, without the times of its conditions, in the
+// Apply gives the routes and streams of a configuration their policies, and returns the status of each policy, without the times of its conditions, in the
 // order of the policies' age.
 func Apply(config *gateway.Config, policies []*RoutePolicy, secrets map[types.NamespacedName]*corev1.Secret) (sorted []*RoutePolicy, statuses []Status) {
 	sorted = slices.Clone(policies)
@@ -47,6 +47,11 @@ func Apply(config *gateway.Config, policies []*RoutePolicy, secrets map[types.Na
 	for i := range config.Routes {
 		r := &config.Routes[i]
 		routes[r.Source] = append(routes[r.Source], r)
+	}
+	streams := map[string][]*gateway.Stream{}
+	for i := range config.Streams {
+		s := &config.Streams[i]
+		streams[s.Source] = append(streams[s.Source], s)
 	}
 	holders := map[string]*RoutePolicy{}
 	for _, p := range sorted {
@@ -63,12 +68,21 @@ func Apply(config *gateway.Config, policies []*RoutePolicy, secrets map[types.Na
 			case err != nil:
 				reason, message = invalid, fmt.Sprintf("%s: until it is right, %s is answered with status 503", strings.ReplaceAll(err.Error(), "\n", "; "), source)
 				closeAll(routes[source])
+				for _, stream := range streams[source] {
+					stream.Backends = nil
+				}
 			case len(routes[source]) == 0:
 				reason, message = targetNotFound, "the gateway serves nothing of "+source
 			default:
 				name := Kind + " " + p.Namespace + "/" + p.Name
 				for _, r := range routes[source] {
 					join(config, r, name, compiled)
+				}
+				for _, stream := range streams[source] {
+					stream.Clients = first(compiled.Clients, stream.Clients)
+					if stream.Close(compiled) {
+						message = "TLS of " + strings.Join(stream.Hosts, ", ") + " goes to the backend as it is, where no passwords or limits hold: connections are closed"
+					}
 				}
 			}
 			if reason != conflicted {

@@ -46,6 +46,7 @@ func TestApply(t *testing.T) {
 				r.Policy = source
 			}
 			config.Routes = append(config.Routes, r)
+			config.Streams = append(config.Streams, gateway.Stream{Source: source, Hosts: []string{"pass.test"}, Backends: r.Backends})
 		}
 		sorted, statuses := Apply(&config, policies, secrets)
 		text, err := json.MarshalIndent(config, "", "  ")

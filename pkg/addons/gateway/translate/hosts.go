@@ -80,9 +80,14 @@ func (t *translation) pass() {
 			passed[host] = true
 			r := gateway.Route{Host: host, Match: matchOf(rule.HTTP.Paths[0])}
 			t.backend(i, &r, rule.HTTP.Paths[0].Backend)
-			l := gateway.Listener{Name: "ingress-passthrough-" + host, Port: PortHTTPS, Protocol: gateway.Passthrough, Host: host}
+			l := gateway.Listener{Name: "ingress-passthrough-" + host, Port: PortHTTPS, Protocol: gateway.Passthrough, Host: host, HostsApart: true}
+			stream := gateway.Stream{Listeners: []string{l.Name}, Hosts: []string{host}, Source: Source("Ingress", i), Clients: a.policy.Clients, Backends: r.Backends}
+			if stream.Close(a.policy) {
+				t.problem(i, "AnnotationRefused", "annotation %sssl-passthrough: no passwords or limits hold for TLS that goes to the backend as it is, so connections to %s with TLS are closed. Remove one or the other",
+					nginxPrefix, named(host))
+			}
 			t.Config.Listeners = append(t.Config.Listeners, l)
-			t.Config.Streams = append(t.Config.Streams, gateway.Stream{Listeners: []string{l.Name}, Hosts: []string{host}, Backends: r.Backends})
+			t.Config.Streams = append(t.Config.Streams, stream)
 		}
 	}
 }
