@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,49 +16,63 @@ import (
 const (
 	// maxMirrored bounds in bytes the body of a request that is mirrored.
 	maxMirrored = 64 << 10
-	// maxMirrors bounds how many copies are on their way at once. It and maxMirrored bound the memory for them to 8 MiB.
+	// maxMirrors bounds how many copies are on their way at once. It and maxMirrored bound the memory for them, and for bodies that come, to 8 MiB.
 	maxMirrors = 128
-	// mirrorTimeout bounds how long a copy is on its way.
+	// mirrorTimeout bounds how long a body may take to come, and how long a copy is on its way.
 	mirrorTimeout = 10 * time.Second
 )
 
-// mirrors sends copies of requests. It never keeps the requests themselves waiting: what is too long or too many has no copy.
+// mirrors sends copies of requests. It never keeps the requests themselves waiting: what is too long, too slow or too many has no copy.
 type mirrors struct {
 	underway atomic.Int32
+	memory   memory // for bodies that come, and those of copies
 }
 
 // prepare has copies of a request sent, as soon as its body has been read. It returns the request.
 func (m *mirrors) prepare(req *http.Request, f *forwarding) *http.Request {
 	var to []*gateway.Backend
 	for backend := range f.route.Mirrored() {
-		if backend.Endpoints != "" && m.take() {
+		if backend.Endpoints != "" {
 			to = append(to, backend)
 		}
 	}
-	if len(to) == 0 {
+	if len(to) == 0 || req.ContentLength > maxMirrored {
 		return req
 	}
-	send := func(body []byte) {
+	// Sends copies, and calls after when all are done.
+	send := func(body []byte, after func()) {
+		var left atomic.Int32
+		left.Store(int32(len(to)))
 		for _, backend := range to {
+			done := func() {
+				if left.Add(-1) == 0 {
+					after()
+				}
+			}
+			if !m.take() {
+				done()
+				continue
+			}
 			copied := m.copyOf(req, f, backend, body)
 			go func() {
+				defer done()
 				defer m.underway.Add(-1)
 				m.send(copied, f, backend)
 			}()
 		}
 	}
-	give := func() { m.underway.Add(-int32(len(to))) }
-	switch {
-	case req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0:
-		send(nil)
-	case req.ContentLength > maxMirrored:
-		give()
-	default:
-		req = req.WithContext(req.Context())
-		kept := &copied{ReadCloser: req.Body, send: send, give: give}
-		req.Body = kept
-		context.AfterFunc(req.Context(), kept.end) // at the latest when the request has ended
+	if req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0 {
+		send(nil, func() {})
+		return req
 	}
+	req = req.WithContext(req.Context())
+	kept := &copied{ReadCloser: req.Body, memory: &m.memory, send: send}
+	req.Body = kept
+	late := time.AfterFunc(mirrorTimeout, kept.end)
+	context.AfterFunc(req.Context(), func() { // at the latest when the request has ended
+		late.Stop()
+		kept.end()
+	})
 	return req
 }
 
@@ -115,31 +130,50 @@ func (m *mirrors) send(req *http.Request, f *forwarding, to *gateway.Backend) {
 // copied is a request's body that is kept while it is read.
 type copied struct {
 	io.ReadCloser
-	buffer bytes.Buffer
-	done   atomic.Bool
-	send   func([]byte)
-	give   func()
+	memory *memory
+	send   func(body []byte, after func())
+
+	mu     sync.Mutex
+	buffer []byte
+	done   bool
 }
 
 func (c *copied) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
-	if c.done.Load() {
-		return n, err
-	}
-	if c.buffer.Len()+n > maxMirrored {
-		c.end()
-		return n, err
-	}
-	c.buffer.Write(p[:n])
-	if err == io.EOF && c.done.CompareAndSwap(false, true) {
-		c.send(c.buffer.Bytes())
+	if body, whole := c.keep(p[:n], err == io.EOF); whole {
+		c.send(body, func() { c.memory.give(len(body)) })
 	}
 	return n, err
 }
 
+// keep keeps a part of the body, and returns all of it after the last one.
+func (c *copied) keep(part []byte, last bool) (body []byte, whole bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done {
+		return nil, false
+	}
+	if len(c.buffer)+len(part) > maxMirrored || !c.memory.take(len(part)) {
+		c.drop()
+		return nil, false
+	}
+	c.buffer = append(c.buffer, part...)
+	if last {
+		body, c.buffer, c.done = c.buffer, nil, true
+	}
+	return body, last
+}
+
 // end says that there is no copy, unless it has been sent.
 func (c *copied) end() {
-	if c.done.CompareAndSwap(false, true) {
-		c.give()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.done {
+		c.drop()
 	}
+}
+
+func (c *copied) drop() {
+	c.memory.give(len(c.buffer))
+	c.buffer, c.done = nil, true
 }

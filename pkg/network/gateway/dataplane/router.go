@@ -34,11 +34,13 @@ type forwarding struct {
 	// rewritten is the URL for the backend; nil means that of the request.
 	rewritten *url.URL
 
-	host  string   // for which the route was found, and the URL
-	url   *url.URL // with the path as cleaned
-	port  uint16   // of the listener
-	uri   string   // that the client has asked for
-	timer *time.Timer
+	host   string   // for which the route was found, and the URL
+	url    *url.URL // with the path as cleaned
+	port   uint16   // of the listener
+	uri    string   // that the client has asked for
+	timer  *time.Timer
+	memory *memory // for the body, of which so many bytes are kept
+	kept   int
 
 	policy  *policy.Policy // nil if the route has none
 	session uint64         // of the client, if that is to get to the same endpoint again; or 0
@@ -84,7 +86,7 @@ func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyht
 	if found.Route == nil {
 		return answer(w, req, http.StatusNotFound, "nothing serves this host and path\n")
 	}
-	f := &forwarding{state: s, route: found.Route, host: host, url: lookup.URL, port: found.Listener.Port, uri: uri}
+	f := &forwarding{state: s, route: found.Route, host: host, url: lookup.URL, port: found.Listener.Port, uri: uri, memory: &r.serving.repeated}
 	if found.Route.Policy != "" {
 		return r.guarded(w, req, f, next)
 	}
@@ -126,6 +128,7 @@ func (r router) forward(w http.ResponseWriter, req *http.Request, f *forwarding,
 	if len(f.route.Mirrors) > 0 {
 		req = r.serving.mirrors.prepare(req, f)
 	}
+	defer func() { f.memory.give(f.kept) }()
 	err := next.ServeHTTP(w, req)
 	if err == nil {
 		return nil

@@ -33,6 +33,7 @@ type serving struct {
 	files    gateway.Files
 	current  atomic.Pointer[state]
 	mirrors  mirrors
+	repeated memory
 	streams  *streams.Server
 	fallback gateway.Certificate
 	sockets  *listening.Sockets
@@ -52,7 +53,10 @@ func newServing(files gateway.Files, sockets *listening.Sockets) (*serving, erro
 	if err != nil {
 		return nil, fmt.Errorf("making a certificate for hosts that have none: %w", err)
 	}
-	s := &serving{files: files, fallback: made, limits: limits{headerTimeout}, sockets: sockets, streams: streams.New(sockets)}
+	s := &serving{
+		files: files, fallback: made, limits: limits{headerTimeout}, sockets: sockets, streams: streams.New(sockets),
+		mirrors: mirrors{memory: memory{most: maxMirrors * maxMirrored}}, repeated: memory{most: maxAllRepeated},
+	}
 	s.current.Store(&state{table: routes.New(gateway.Config{}, nil, nil), transports: newTransports(gateway.Config{}, nil), policies: policy.New(nil, nil)})
 	caddy.RegisterNetwork(socketNetwork, func(_ context.Context, _, host, port string, _ uint, _ net.ListenConfig) (any, error) {
 		return s.sockets.Listen("tcp", net.JoinHostPort(host, port))

@@ -93,6 +93,8 @@ func TestServing(t *testing.T) {
 	t.Run("attacks in HTTP/2", func(t *testing.T) { testRefusedHTTP2(t, s, config, plain) })
 	t.Run("headers that backends believe", func(t *testing.T) { testBelieved(t, s, config, plain) })
 	t.Run("ways around paths", func(t *testing.T) { testPaths(t, s, config, plain) })
+	t.Run("hosts of others", func(t *testing.T) { testApart(t, s, config, secure) })
+	t.Run("bodies", func(t *testing.T) { testBodies(t, s, config, plain) })
 	t.Run("abuse", func(t *testing.T) { testAbuse(t, s, config, plain) })
 	t.Run("listeners", func(t *testing.T) { testListeners(t, s, config, secure) })
 	t.Run("a WebSocket outlives changes", func(t *testing.T) { testUpgraded(t, s, config, plain) })

@@ -1,14 +1,12 @@
 package dataplane
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -29,8 +27,6 @@ func (transport) CaddyModule() caddy.ModuleInfo {
 const (
 	// dialRetries are how often a request is sent to another address, after one that did not accept the connection.
 	dialRetries = 3
-	// maxRepeated is the length in bytes of the longest body that is kept for another attempt.
-	maxRepeated = 64 << 10
 	// maxAttempts and maxBackoff bound what a route asks for.
 	maxAttempts = 20
 	maxBackoff  = 30 * time.Second
@@ -217,62 +213,6 @@ func wait(ctx context.Context, pause time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// repeated is a body that may be sent more than once.
-type repeated struct {
-	kept []byte
-	once *unread // instead of it, a body that is not kept
-}
-
-// keepBody reads a short body if the route wants more than one attempt.
-func (f *forwarding) keepBody(req *http.Request) (*repeated, error) {
-	if req.Body == nil || req.Body == http.NoBody {
-		return &repeated{}, nil
-	}
-	if f.route.Retry != nil && req.ContentLength > 0 && req.ContentLength <= maxRepeated {
-		kept := make([]byte, req.ContentLength)
-		if _, err := io.ReadFull(req.Body, kept); err != nil {
-			return nil, err
-		}
-		// Reads the trailers, if there are any.
-		_, _ = req.Body.Read(make([]byte, 1))
-		req.Body = io.NopCloser(bytes.NewReader(kept))
-		return &repeated{kept: kept}, nil
-	}
-	once := &unread{ReadCloser: req.Body}
-	req.Body = once
-	return &repeated{once: once}, nil
-}
-
-// rewind makes a request ready for another attempt after one with an error, and reports whether it can.
-func (r *repeated) rewind(req *http.Request, err error) bool {
-	switch {
-	case r.once != nil:
-		_, dialing := errors.AsType[dialError](err)
-		return dialing && !r.once.begun.Load()
-	case r.kept != nil:
-		req.Body = io.NopCloser(bytes.NewReader(r.kept))
-	}
-	return true
-}
-
-// unread is a body that knows whether somebody has begun to read it. It is not closed before, because it may be sent elsewhere.
-type unread struct {
-	io.ReadCloser
-	begun atomic.Bool
-}
-
-func (u *unread) Read(p []byte) (int, error) {
-	u.begun.Store(true)
-	return u.ReadCloser.Read(p)
-}
-
-func (u *unread) Close() error {
-	if !u.begun.Load() {
-		return nil
-	}
-	return u.ReadCloser.Close()
 }
 
 // dialError says that an address did not accept a connection, so that it has got nothing of a request.
