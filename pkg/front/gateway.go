@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
@@ -72,17 +73,32 @@ func (f *front) serveGateway() (stop func()) {
 	}
 }
 
-// putSocket puts the process's socket in place when the process is ready.
+// putSocket puts the process's socket in place when the process is ready. It has read the configuration before, and the control plane may have told its
+// predecessor of a later one: it reads again.
 func putSocket(dir gateway.Dir) func([]state.Child) {
 	return func(all []state.Child) {
 		if !allReady(all) {
 			return
 		}
-		if err := dir.PutSocket(); err != nil {
+		put, err := dir.PutSocket()
+		if err != nil {
 			logrus.WithError(err).Error("the gateway hears nothing of changes")
 		}
+		if !put {
+			return
+		}
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
+			defer cancel()
+			if _, err := dir.Apply(ctx); err != nil {
+				logrus.WithError(err).Warn("the gateway may serve an earlier configuration until the next change")
+			}
+		}()
 	}
 }
+
+// applyTimeout bounds the reading of a configuration that may have come while the gateway started.
+const applyTimeout = time.Minute
 
 func (f *front) gatewayProgram() (supervise.Program, error) {
 	settings, err := json.Marshal(f.cfg.Log)
@@ -90,7 +106,7 @@ func (f *front) gatewayProgram() (supervise.Program, error) {
 		Name: gateway.Program, Path: f.cfg.Dirs.Tool("coracle-core"),
 		Args:      []string{gateway.Program, f.cfg.Dirs.Gateway(), string(settings)},
 		Env:       []string{"GOGC=40", "HOME=/"}, // garbage is collected eagerly while packages are initialized, but not so that it delays the start
-		OwnMounts: true, Outlives: true,
+		OwnMounts: true,
 	}, err
 }
 

@@ -3,10 +3,17 @@ package front
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
 // TestRunWhile: what is run comes and goes with a file, and comes again after it gave up when the file changes.
@@ -62,4 +69,43 @@ func TestRunWhile(t *testing.T) {
 	cancel()
 	await("stopped at the end", stopped)
 	await("over", ended)
+}
+
+// TestPutSocket: a process that has become ready reads the configuration once more, as the control plane may have told its predecessor of the last one.
+func TestPutSocket(t *testing.T) {
+	dir := gateway.Dir(t.TempDir())
+	l, err := net.Listen("unix", dir.NextSocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	asked := make(chan string, 10)
+	child := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Method + " " + r.URL.Path
+		fmt.Fprint(w, "{}")
+	})}
+	defer child.Close()
+	go func() { _ = child.Serve(l) }()
+	changed := putSocket(dir)
+	changed([]state.Child{{Name: gateway.Program, State: supervise.Starting}})
+	if dir.Alive(t.Context()) {
+		t.Error("the socket is in place before the process is ready")
+	}
+	for range 2 { // another event is no reason to apply again
+		changed([]state.Child{{Name: gateway.Program, State: supervise.Ready}})
+	}
+	select {
+	case got := <-asked:
+		if got != "POST "+gateway.ApplyPath {
+			t.Errorf("the process was asked %q", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the process was not asked to apply")
+	}
+	if !dir.Alive(t.Context()) {
+		t.Error("the socket is not in place")
+	}
+	if got := <-asked; got != "GET "+gateway.AlivePath {
+		t.Errorf("the process was asked %q besides", got)
+	}
 }

@@ -51,10 +51,11 @@ func (c Confinement) Enter() error {
 	step("changing the user", syscall.Setresuid(c.ID, c.ID, c.ID))
 	step("refusing new privileges", allThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0))
 	step("dropping capabilities", dropCapabilities(c.Keep))
-	// The kernel forgets this at a change of the user.
-	if !c.Outlives {
-		step("ending with the parent", allThreads(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0))
+	atParentsEnd := unix.SIGKILL // which the kernel forgets at a change of the user
+	if c.Outlives {
+		atParentsEnd = 0
 	}
+	step("ending with the parent", allThreads(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(atParentsEnd), 0))
 	step("restricting files", restrictFiles(beneath))
 	step("restricting system calls", filter(c.Syscalls))
 	return errors.Join(errs...)

@@ -23,7 +23,7 @@ type instance interface {
 	wait() (how string, ownFault bool)
 }
 
-// launcher starts processes that the kernel kills when this process ends, unless a program outlives it.
+// launcher starts processes that the kernel kills when this process ends.
 type launcher struct {
 	owned  *Children
 	socket *notifySocket
@@ -73,11 +73,8 @@ func (l *launcher) start(p Program, line func(string), ownMounts bool) (instance
 	proc.cmd.Stdout, proc.cmd.Stderr = &proc.output, &proc.output
 	proc.cmd.WaitDelay = outputDelay
 	proc.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Pdeathsig: syscall.SIGKILL, // so that no child holds etcd's files when this process is killed and started again
+		Pdeathsig: syscall.SIGKILL, // so that no child holds etcd's files or ports when this process is killed and started again
 		Setpgid:   true,            // Ctrl-C reaches only this process, which stops its children in order
-	}
-	if p.Outlives {
-		proc.cmd.SysProcAttr.Pdeathsig = 0
 	}
 	if ownMounts {
 		proc.cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNS

@@ -25,8 +25,6 @@ type Program struct {
 	Prepare func() error
 	// OwnMounts gives it a mount namespace of its own, where that is possible.
 	OwnMounts bool
-	// Outlives says that it goes on when this process ends or is killed.
-	Outlives bool
 	// Patience is after how many seconds without a sign of life it is restarted. Zero is 60.
 	Patience int
 }

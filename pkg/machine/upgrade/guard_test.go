@@ -3,6 +3,7 @@ package upgrade
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,7 +12,9 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/process"
 	"github.com/coracle-dev/coracle/pkg/machine/release"
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
 // machine is a service's files. The text of its executable and of its datastore is the version that wrote them.
@@ -336,7 +339,31 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestThingsOfNewerVersion: an older version does not find nft tables that it may not know, nor links of the control plane's user.
+// imitateGateway runs a program that looks like the gateway's process, which has its directory as the root or the working directory.
+func imitateGateway(t *testing.T, dirs paths.Dirs) (ended func() bool) {
+	t.Helper()
+	files := string(gateway.Dir(dirs.Gateway()).Files())
+	script := filepath.Join(files, gateway.Program)
+	if err := errors.Join(os.MkdirAll(files, 0o755), os.WriteFile(script, []byte("read line\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", gateway.Program, dirs.Gateway(), "{}")
+	cmd.Dir = files
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	return func() bool {
+		p, err := process.Find(cmd.Process.Pid)
+		return err != nil || p.Ended()
+	}
+}
+
+// TestThingsOfNewerVersion: an older version does not find nft tables that it may not know, nor links of the control plane's user, nor a gateway that
+// has its ports.
 func TestThingsOfNewerVersion(t *testing.T) {
 	both := []string{"inet coracle-wire", "bridge coracle-ports"}
 	for name, c := range map[string]struct {
@@ -359,8 +386,12 @@ func TestThingsOfNewerVersion(t *testing.T) {
 			}
 		}
 		plant()
+		gatewayEnded := imitateGateway(t, m.dirs)
 		never := 1000
 		m.guard(&never, nil)
+		if gatewayEnded() != (c.want != nil) {
+			t.Errorf("%s: the gateway has ended: %t", name, gatewayEnded())
+		}
 		if m.read(m.binary) != "new" || !slices.Equal(m.removed, c.want) || paths.Exists(m.dirs.DataVersion()) != (c.want == nil) {
 			t.Errorf("%s: the %s version runs, and the tables %q were removed; record of the version: %t", name, m.read(m.binary), m.removed, paths.Exists(m.dirs.DataVersion()))
 		}
@@ -368,7 +399,11 @@ func TestThingsOfNewerVersion(t *testing.T) {
 			t.Errorf("%s: the link of the control plane's user is there", name)
 		}
 		plant()
+		gatewayEnded = imitateGateway(t, m.dirs)
 		m.guard(&never, nil)
+		if !gatewayEnded() {
+			t.Errorf("%s failed: the gateway goes on", name)
+		}
 		if _, err := os.Lstat(link); err == nil {
 			t.Errorf("%s failed: the link of the control plane's user is there", name)
 		}

@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/machine/payload"
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
 // Previous sets o to return to the previous version, which the last upgrade has kept.
@@ -49,13 +51,15 @@ func sameMinor(from, to string) error {
 		"with --datastore the data from before the upgrade is restored too, and what was written since is lost", to, a.major, a.minor)
 }
 
-// forOlder removes what an older version may not know, and would leave as it is: links of the control plane's user in its directories, and
-// nft tables, while pods and nodes come and go.
+// forOlder removes what an older version may not know, and would leave as it is: links of the control plane's user in its directories, the gateway's
+// processes with their ports, and nft tables, while pods and nodes come and go.
 func (e *engine) forOlder(d paths.Dirs) error {
 	e.at("give files to root")
 	_ = controlplaneuser.ToRoot(d) // it has done what it could, and nothing keeps the older version from starting
+	e.at("end gateway")
+	ended := gateway.Dir(d.Gateway()).End()
 	e.at("remove tables")
-	return e.removeTables(footprint.WireTable, footprint.PortTable)
+	return errors.Join(ended, e.removeTables(footprint.WireTable, footprint.PortTable))
 }
 
 // UnpackAhead unpacks this executable's payload into a data directory that another version uses.

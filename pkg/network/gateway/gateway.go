@@ -48,13 +48,13 @@ func (d Dir) Socket() string { return filepath.Join(string(d), "gateway.sock") }
 // NextSocket is Socket of a process that starts, until it is ready.
 func (d Dir) NextSocket() string { return filepath.Join(string(d), "gateway-next.sock") }
 
-// PutSocket puts the socket of a process that is ready in place of its predecessor's.
-func (d Dir) PutSocket() error {
-	err := os.Rename(d.NextSocket(), d.Socket())
-	if errors.Is(err, fs.ErrNotExist) { // it is there already
-		return nil
+// PutSocket puts the socket of a process that is ready in place of its predecessor's, and reports whether it was not there already.
+func (d Dir) PutSocket() (put bool, err error) {
+	err = os.Rename(d.NextSocket(), d.Socket())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }
 
 // Prepare makes the directory, for the user of the control plane. What an earlier process left in it stays. Only root can do this.

@@ -50,18 +50,15 @@ func caddyConfig(listeners []gateway.Listener, certificates []gateway.Certificat
 	for _, c := range append(slices.Clip(certificates), fallback) {
 		pairs = append(pairs, object{"certificate": c.Chain, "key": c.Key, "tags": []string{tagOf(c.Source)}})
 	}
-	apps := object{"http": object{"servers": servers, "grace_period": "10s"}}
+	secure := object{"disable_ocsp_stapling": true, "disable_storage_check": true, "disable_storage_clean": true}
 	if slices.ContainsFunc(listeners, func(l gateway.Listener) bool { return l.Protocol == gateway.HTTPS }) {
-		apps["tls"] = object{
-			"certificates":          object{"load_pem": pairs},
-			"disable_ocsp_stapling": true, "disable_storage_check": true, "disable_storage_clean": true,
-		}
+		secure["certificates"] = object{"load_pem": pairs}
 	}
 	return json.Marshal(object{
 		"admin":   object{"disabled": true, "config": object{"persist": false}},
 		"logging": object{"logs": object{"default": object{"level": "ERROR", "exclude": []string{"http.log.error", proxyLog}}}},
 		"storage": object{"module": challengesModule},
-		"apps":    apps,
+		"apps":    object{"http": object{"servers": servers, "grace_period": "10s"}, "tls": secure},
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -44,7 +45,7 @@ func runChild(args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("usage: coracle-core %s DIRECTORY LOG", gateway.Program)
 	}
-	dir := gateway.Dir(args[0])
+	dir, front := gateway.Dir(args[0]), os.Getppid()
 	var settings config.Log
 	if err := json.Unmarshal([]byte(args[1]), &settings); err != nil {
 		return fmt.Errorf("reading the settings of the log: %w", err)
@@ -84,6 +85,9 @@ func runChild(args []string) error {
 	}
 	if _, err := s.apply(); err != nil {
 		return err
+	}
+	if os.Getppid() != front { // since it has been confined it does not end with the front, whose successor starts another one
+		return errors.New("the front ended before the gateway served")
 	}
 	sockets.Settle()
 	replaced := make(chan struct{})

@@ -29,19 +29,7 @@ func TestMain(m *testing.M) {
 
 // TestChild: what the process gives up it does not need for streams, and they go on when another process takes over.
 func TestChild(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	root := t.TempDir()
-	for dir := root; dir != os.TempDir(); dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	dir := gateway.Dir(filepath.Join(root, "gateway"))
-	if err := dir.Prepare(0); err != nil {
-		t.Fatal(err)
-	}
+	dir := childDir(t)
 	port := freePort(t)
 	own := certificate(t, "Secret a/own", "ended.test")
 	behind := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "behind "+r.TLS.ServerName) }))
@@ -103,21 +91,57 @@ func TestChild(t *testing.T) {
 	}
 }
 
+// childDir returns the directory of a process that a test starts.
+func childDir(t *testing.T) gateway.Dir {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := t.TempDir()
+	for dir := root; dir != os.TempDir(); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := gateway.Dir(filepath.Join(root, "gateway"))
+	if err := dir.Prepare(0); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // child is a gateway's process.
 type child struct {
 	*exec.Cmd
 	log bytes.Buffer
 }
 
-// startChild starts a process as the front does, and returns when it serves.
-func startChild(t *testing.T, dir gateway.Dir) *child {
+// launchChild starts a process as the front does.
+func launchChild(t *testing.T, dir gateway.Dir) *child {
 	t.Helper()
-	c := &child{Cmd: exec.Command("/proc/self/exe", string(dir), `{"level": "info", "format": "text"}`)}
+	c := &child{Cmd: exec.Command("/proc/self/exe", string(dir), logSettings)}
 	c.Args[0], c.Stdout, c.Stderr = gateway.Program, &c.log, &c.log
+	c.Env = append(os.Environ(), "HOME=/")
 	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+const logSettings = `{"level": "info", "format": "text"}`
+
+// startChild starts a process, and returns when it serves.
+func startChild(t *testing.T, dir gateway.Dir) *child {
+	t.Helper()
+	c := launchChild(t, dir)
+	c.awaitReady(t, dir)
+	return c
+}
+
+// awaitReady puts the socket in place as the front does, and returns when the process serves.
+func (c *child) awaitReady(t *testing.T, dir gateway.Dir) {
+	t.Helper()
 	until := time.Now().Add(20 * time.Second)
 	for os.Rename(dir.NextSocket(), dir.Socket()) != nil { // it has taken over the sockets
 		if time.Now().After(until) {
@@ -129,7 +153,6 @@ func startChild(t *testing.T, dir gateway.Dir) *child {
 	if applied, err := dir.Apply(t.Context()); err != nil || len(applied.Refused) > 0 { // when it serves
 		t.Errorf("%v, %v", applied, err)
 	}
-	return c
 }
 
 // end ends the process. It has said nothing if it could give up all that it need not have, and nothing failed.

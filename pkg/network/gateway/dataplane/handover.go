@@ -30,28 +30,39 @@ const handoverTimeout = 3 * time.Second
 // predecessor is the process that served before this one.
 type predecessor struct{ conn *net.UnixConn }
 
-// takeOver returns the sockets of the process that serves; none if there is no such process. Only root can do this.
-func takeOver(dir gateway.Dir) (*listening.Sockets, predecessor) {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: dir.Socket(), Net: "unix"})
-	if err != nil {
-		return listening.New(), predecessor{}
-	}
-	_ = conn.SetDeadline(time.Now().Add(handoverTimeout))
-	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: gateway\r\n\r\n", handoverPath)
-	var sockets *listening.Sockets
-	if err == nil {
-		sockets, err = listening.Receive(conn)
-	}
-	if err != nil {
-		logrus.WithError(err).Warn("ending the former process of the gateway, which does not hand over")
-		err = endPeer(conn)
-		conn.Close()
+// takeOver returns the sockets of the process that serves; none if there is no such process. That is the one at the next socket if the front ended
+// when it served and its socket was not in place yet. A process that does not hand over is ended, as is one that serves besides. Only root can do this.
+func takeOver(dir gateway.Dir) (sockets *listening.Sockets, before predecessor) {
+	for _, name := range []string{dir.Socket(), dir.NextSocket()} {
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: name, Net: "unix"})
 		if err != nil {
+			continue
+		}
+		if sockets == nil {
+			if sockets, err = receive(conn); err == nil {
+				before.conn = conn
+				continue
+			}
+			logrus.WithError(err).Warn("ending the former process of the gateway, which does not hand over")
+		}
+		if err := endPeer(conn); err != nil {
 			logrus.WithError(err).Error("ending the former process of the gateway")
 		}
-		return listening.New(), predecessor{}
+		conn.Close()
 	}
-	return sockets, predecessor{conn}
+	if sockets == nil {
+		sockets = listening.New()
+	}
+	return sockets, before
+}
+
+// receive asks a process for its sockets.
+func receive(conn *net.UnixConn) (*listening.Sockets, error) {
+	_ = conn.SetDeadline(time.Now().Add(handoverTimeout))
+	if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: gateway\r\n\r\n", handoverPath); err != nil {
+		return nil, err
+	}
+	return listening.Receive(conn)
 }
 
 // endPeer kills the process that listens at the other end, and waits for its end.

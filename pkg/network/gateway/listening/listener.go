@@ -34,6 +34,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	default:
 	}
+	l.start.Do(func() { go l.run() })
 	select {
 	case c := <-l.accepted:
 		return c, nil

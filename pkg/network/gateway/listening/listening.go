@@ -96,8 +96,10 @@ func (s *Sockets) count(n int) {
 	}
 }
 
-// stream is a socket that accepts connections, with one goroutine.
+// stream is a socket that accepts connections, with one goroutine, from when one of its users does: until then they wait in the socket, for this process
+// or for another one that has the socket too.
 type stream struct {
+	start    sync.Once
 	sockets  *Sockets
 	key      key
 	listener *net.TCPListener
@@ -139,7 +141,6 @@ func (s *Sockets) Listen(network, address string) (net.Listener, error) {
 func (s *Sockets) add(k key, l *net.TCPListener) *stream {
 	one := &stream{sockets: s, key: k, listener: l, changed: make(chan struct{}), unused: make(chan struct{}), failed: make(chan struct{})}
 	s.streams[k] = one
-	go one.run()
 	return one
 }
 

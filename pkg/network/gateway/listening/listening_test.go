@@ -130,6 +130,44 @@ func TestHandover(t *testing.T) {
 	}
 }
 
+// TestFailedSuccessor: a process that ends before it serves takes no connection with it.
+func TestFailedSuccessor(t *testing.T) {
+	old := New()
+	l := listen(t, old, "127.0.0.1:0")
+	defer l.Close()
+	next := handOver(t, old)
+	if probe, err := next.Listen("tcp", "127.0.0.1:0"); err != nil || probe.Close() != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan string)
+	const clients = 20
+	dialled := make(chan bool)
+	for range clients {
+		go func() {
+			c, err := net.Dial("tcp", l.Addr().String())
+			dialled <- true
+			if err != nil {
+				answers <- err.Error()
+				return
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+			answer, err := io.ReadAll(c)
+			answers <- fmt.Sprint(string(answer), err)
+		}()
+	}
+	for range clients {
+		<-dialled
+	}
+	next.Settle() // without users
+	go greet(l, "old")
+	for range clients {
+		if got := <-answers; got != "old<nil>" {
+			t.Errorf("a client got %s", got)
+		}
+	}
+}
+
 // TestReload: a new configuration uses the socket before the former one leaves it, no connection is lost, and none reaches the former one any more.
 func TestReload(t *testing.T) {
 	s := New()
