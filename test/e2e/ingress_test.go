@@ -47,6 +47,9 @@ func testIngress(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	if subject := g.subject; !strings.Contains(subject, "no certificate") {
 		t.Errorf("before there is a Secret the certificate is %q", subject)
 	}
+	if metrics := h.Kubectl("get", "--raw", "/metrics"); !strings.Contains(metrics, `coracle_gateway_requests_total{code="200",kind="Ingress",name="web",namespace="default"}`) {
+		t.Error("the requests are not among the metrics of the server")
+	}
 	testIngressOfAnother(t, g)
 	testIngressPolicies(t, g)
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/core/addon"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
@@ -24,10 +25,12 @@ func Addon() addon.Addon {
 		Name: "gateway", About: "Ingresses and Gateways", Manifest: manifest,
 		Report: state.NewReport("ingresses", state.LeadingServer, "Ingress", lines, judge),
 		ControlPlane: func(s addon.Server) []addon.Component {
-			shared := newOutcome()
+			shared, dir := newOutcome(), gateway.Dir(s.Config.Dirs.Gateway())
+			kube.BridgeMetricsOf(metricsOf(dir), gateway.MetricsPrefix)
 			all := []addon.Component{
 				{Name: "gateway", Component: Controller{
-					Kubeconfig: s.Kubeconfig, Dir: gateway.Dir(s.Config.Dirs.Gateway()), Node: s.Config.Node.IPs, Addresses: s.Addresses, Classes: s.Config.Network.IngressClasses, ACME: s.Config.ACME.Enabled(), outcome: shared,
+					Kubeconfig: s.Kubeconfig, Dir: dir, Node: s.Config.Node.IPs, Addresses: s.Addresses, Classes: s.Config.Network.IngressClasses, ACME: s.Config.ACME.Enabled(),
+					LogRequests: s.Config.Network.LogRequests, outcome: shared,
 				}},
 				{Name: "gateway-status", After: []addon.Event{addon.Leading}, Component: Status{
 					Kubeconfig: s.Kubeconfig, Self: s.Config.Node.Name, Classes: s.Config.Network.IngressClasses, Report: func(r Report) { s.Report(r) }, Addresses: s.Addresses, outcome: shared,

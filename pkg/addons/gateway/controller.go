@@ -37,6 +37,8 @@ type Controller struct {
 	ACME bool
 	// Classes are the names of further IngressClasses that are served.
 	Classes []string
+	// LogRequests makes each request a line of the gateway's log.
+	LogRequests bool
 
 	outcome *outcome
 }
@@ -204,6 +206,7 @@ func (w *working) sync(ctx context.Context) error {
 	o.api = gatewayapi.Translate(own)
 	w.Addresses.SetGateways(o.api.Addressed())
 	config, endpoints := o.merged()
+	config.LogRequests = w.LogRequests
 	w.applied.all, w.applied.statuses = routepolicy.Apply(&config, w.policies.list(), objects.Passwords)
 	translate.ListenForChallenges(objects, &config)
 	w.feed.needChallenges(ctx, len(objects.Orders.List()) > 0)

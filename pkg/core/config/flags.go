@@ -202,6 +202,8 @@ func serverTable() []setting {
 			help: "Addresses for Services of type LoadBalancer, as FIRST-LAST or CIDR; with NAME:manual=, for Services that ask for them; metallb stands for MetalLB's IPAddressPools"},
 		{name: "ingress-classes", kind: list, arg: "CLASS", field: someClasses(func(c *Config) *[]string { return &c.Network.IngressClasses }), group: groupNetwork, shared: withServers,
 			help: "Further IngressClass whose Ingresses are served, such as nginx or traefik; it is made if there is none"},
+		{name: "log-gateway-requests", kind: toggle, def: "false", field: aBool(func(c *Config) *bool { return &c.Network.LogRequests }), group: groupNetwork, shared: withServers,
+			help: "Log each request to an Ingress or Gateway, with its client and path"},
 		{name: "write-kubeconfig", short: "o", arg: "FILE", note: "kubeconfig.yaml beside the config file", group: groupAPI, alias: envPrefix + "KUBECONFIG_OUTPUT",
 			help: "Where to write the administrator's kubeconfig"},
 		{name: "write-kubeconfig-mode", arg: "MODE", def: "0600", group: groupAPI, alias: envPrefix + "KUBECONFIG_MODE",

@@ -144,6 +144,8 @@ type Network struct {
 	MetalLB bool `json:"metalLB,omitempty"`
 	// IngressClasses are served besides our own.
 	IngressClasses []string `json:"ingressClasses,omitempty"`
+	// LogRequests makes each request to the gateway a line of the log.
+	LogRequests bool `json:"logRequests,omitempty"`
 }
 
 // ACME is the server that certificates of Ingresses and Gateways come from.

@@ -1,11 +1,15 @@
 package kube
 
 import (
+	"errors"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // requests to the API; upstream's commands import it too
@@ -21,6 +25,20 @@ func BridgeMetrics(prefixes ...string) { BridgeMetricsOf(prometheus.DefaultGathe
 // BridgeMetricsOf is BridgeMetrics for another gatherer, such as that of a child process.
 func BridgeMetricsOf(from prometheus.Gatherer, prefixes ...string) {
 	legacyregistry.RawMustRegister(bridge{from, prefixes})
+}
+
+// DecodeMetrics reads the answer of another process that was asked for its metrics.
+func DecodeMetrics(header http.Header, body io.Reader) (out []*dto.MetricFamily, err error) {
+	for d := expfmt.NewDecoder(body, expfmt.ResponseFormat(header)); ; {
+		family := &dto.MetricFamily{}
+		if err := d.Decode(family); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return out, err
+		}
+		out = append(out, family)
+	}
 }
 
 // OmitMetrics removes families from this process's /metrics: a component that is linked into the executable registers them even

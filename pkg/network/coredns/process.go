@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // Program is the name under which this executable must call RunChild.
@@ -232,17 +233,7 @@ func (p *process) gather() ([]*dto.MetricFamily, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []*dto.MetricFamily
-	for d := expfmt.NewDecoder(bytes.NewReader(text), expfmt.ResponseFormat(answer.Header)); ; {
-		family := &dto.MetricFamily{}
-		if err := d.Decode(family); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = nil
-			}
-			return out, err
-		}
-		out = append(out, family)
-	}
+	return kube.DecodeMetrics(answer.Header, bytes.NewReader(text))
 }
 
 // stop waits until the child has answered the queries in flight, for a limited time. The child reaches the API until it has ended: its

@@ -20,6 +20,12 @@ const ApplyPath = "/apply"
 // AlivePath is the path of the request that only wants an answer.
 const AlivePath = "/alive"
 
+// MetricsPath is the path of the gateway's metrics, whose names begin with MetricsPrefix.
+const (
+	MetricsPath   = "/metrics"
+	MetricsPrefix = "coracle_gateway_"
+)
+
 // Applied is what the gateway answers when it has read its files.
 type Applied struct {
 	// Refused says for each listener that cannot serve why, by port.
@@ -112,6 +118,11 @@ func (d Dir) Alive(ctx context.Context) bool {
 	}
 	answer.Body.Close()
 	return answer.StatusCode == http.StatusOK
+}
+
+// Metrics asks the gateway's process for its metrics.
+func (d Dir) Metrics(ctx context.Context) (*http.Response, error) {
+	return d.ask(ctx, http.MethodGet, MetricsPath)
 }
 
 func (d Dir) ask(ctx context.Context, method, path string) (*http.Response, error) {

@@ -14,6 +14,8 @@ type Config struct {
 	Challenges   []Challenge   `json:"challenges,omitempty"`
 	// Policies are what Routes name.
 	Policies map[string]Policy `json:"policies,omitempty"`
+	// LogRequests says that each request is a line of the log.
+	LogRequests bool `json:"logRequests,omitempty"`
 }
 
 // Challenge is what an ACME server that validates a host gets, whatever routes there are: by HTTP-01 (RFC 8555, section 8.3) from listeners of HTTP,

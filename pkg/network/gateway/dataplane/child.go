@@ -96,6 +96,7 @@ func runChild(args []string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+gateway.ApplyPath, s.serveApply)
 	mux.HandleFunc("GET "+gateway.AlivePath, func(http.ResponseWriter, *http.Request) {})
+	mux.Handle("GET "+gateway.MetricsPath, s.requests.handler())
 	mux.HandleFunc("POST "+handoverPath, s.serveHandover(sync.OnceFunc(func() { close(replaced) })))
 	api := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute, ErrorLog: zap.NewStdLog(zap.NewNop())}
 	go func() { _ = api.Serve(control) }()

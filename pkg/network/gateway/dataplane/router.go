@@ -24,6 +24,7 @@ type state struct {
 	table      *routes.Table
 	transports *transports
 	policies   *policy.Set
+	logged     bool // requests are
 }
 
 // forwarding is what a request's context has of its route, for our transport.
@@ -60,14 +61,14 @@ func (r router) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.handlers." + routerModule, New: func() caddy.Module { return &router{r.serving} }}
 }
 
-// ServeHTTP implements caddyhttp.MiddlewareHandler.
-func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyhttp.Handler) error {
+// answer finds the route of a request and answers it. source is the object that the route comes from, if there is a route.
+func (r router) answer(w http.ResponseWriter, req *http.Request, next caddyhttp.Handler) (source string, err error) {
 	if r.serving.draining.Load() {
 		w.Header().Set("Connection", "close") // the next request comes to the process that follows
 	}
 	if why := refused(req); why != "" {
 		w.Header().Set("Connection", "close")
-		return answer(w, req, http.StatusBadRequest, why)
+		return "", answer(w, req, http.StatusBadRequest, why)
 	}
 	tidy(req.Header)
 	if req.ProtoMajor == 1 && len(req.TransferEncoding) > 0 {
@@ -81,16 +82,16 @@ func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyht
 	lookup, req := sought(req)
 	found := s.table.Find(connectionOf(req), host, lookup)
 	if found.Misdirected || found.Listener != nil && !allows(found.Listener.Listener, req) {
-		return answer(w, req, http.StatusMisdirectedRequest, "this connection is for another host\n")
+		return "", answer(w, req, http.StatusMisdirectedRequest, "this connection is for another host\n")
 	}
 	if found.Route == nil {
-		return answer(w, req, http.StatusNotFound, "nothing serves this host and path\n")
+		return "", answer(w, req, http.StatusNotFound, "nothing serves this host and path\n")
 	}
 	f := &forwarding{state: s, route: found.Route, host: host, url: lookup.URL, port: found.Listener.Port, uri: uri, memory: &r.serving.repeated}
 	if found.Route.Policy != "" {
-		return r.guarded(w, req, f, next)
+		return found.Route.Source, r.guarded(w, req, f, next)
 	}
-	return r.serve(w, req, f, next)
+	return found.Route.Source, r.serve(w, req, f, next)
 }
 
 // serve answers a request that is let in.

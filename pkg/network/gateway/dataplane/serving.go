@@ -34,6 +34,7 @@ type serving struct {
 	current  atomic.Pointer[state]
 	mirrors  mirrors
 	repeated memory
+	requests *requests
 	streams  *streams.Server
 	fallback gateway.Certificate
 	sockets  *listening.Sockets
@@ -55,7 +56,7 @@ func newServing(files gateway.Files, sockets *listening.Sockets) (*serving, erro
 	}
 	s := &serving{
 		files: files, fallback: made, limits: limits{headerTimeout}, sockets: sockets, streams: streams.New(sockets),
-		mirrors: mirrors{memory: memory{most: maxMirrors * maxMirrored}}, repeated: memory{most: maxAllRepeated},
+		mirrors: mirrors{memory: memory{most: maxMirrors * maxMirrored}}, repeated: memory{most: maxAllRepeated}, requests: newRequests(),
 	}
 	s.current.Store(&state{table: routes.New(gateway.Config{}, nil, nil), transports: newTransports(gateway.Config{}, nil), policies: policy.New(nil, nil)})
 	caddy.RegisterNetwork(socketNetwork, func(_ context.Context, _, host, port string, _ uint, _ net.ListenConfig) (any, error) {
@@ -98,7 +99,7 @@ func (s *serving) apply() (gateway.Applied, error) {
 	}
 	if bytes.Equal(data, s.read) && len(s.applied.Refused) == 0 {
 		now := s.current.Load()
-		s.current.Store(&state{now.table.With(endpoints, now.table), now.transports, now.policies})
+		s.current.Store(&state{now.table.With(endpoints, now.table), now.transports, now.policies, now.logged})
 		s.streams.Use(s.current.Load().table)
 		return s.applied, nil
 	}
@@ -107,7 +108,8 @@ func (s *serving) apply() (gateway.Applied, error) {
 		return gateway.Applied{}, fmt.Errorf("reading %s: %w", s.files.Config(), err)
 	}
 	now := s.current.Load()
-	s.current.Store(&state{routes.New(config, endpoints, now.table), newTransports(config, now.transports), policy.New(config.Policies, now.policies)})
+	s.current.Store(&state{routes.New(config, endpoints, now.table), newTransports(config, now.transports), policy.New(config.Policies, now.policies), config.LogRequests})
+	s.requests.forget(config)
 	s.answers.Store(answersOf(config.Challenges))
 	if err := s.load(config); err != nil {
 		return gateway.Applied{}, err

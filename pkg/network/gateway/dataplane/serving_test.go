@@ -96,6 +96,7 @@ func TestServing(t *testing.T) {
 	t.Run("hosts of others", func(t *testing.T) { testApart(t, s, config, secure) })
 	t.Run("bodies", func(t *testing.T) { testBodies(t, s, config, plain) })
 	t.Run("abuse", func(t *testing.T) { testAbuse(t, s, config, plain) })
+	t.Run("requests are counted", func(t *testing.T) { testRequests(t, s, config, plain) })
 	t.Run("listeners", func(t *testing.T) { testListeners(t, s, config, secure) })
 	t.Run("a WebSocket outlives changes", func(t *testing.T) { testUpgraded(t, s, config, plain) })
 	t.Run("certificates", func(t *testing.T) { testCertificates(t, s, config, endpoints, secure) })
