@@ -24,7 +24,7 @@ const (
 func (f *feed) needChallenges(ctx context.Context, needed bool) {
 	switch {
 	case needed && f.challenges == nil:
-		secret, _ := f.watchSecret(ctx, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: challengesSecret})
+		secret := f.watchSecret(ctx, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: challengesSecret})
 		f.challenges = &secret
 	case !needed && f.challenges != nil:
 		f.challenges.stop()

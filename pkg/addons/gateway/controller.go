@@ -183,7 +183,9 @@ func (w *working) sync(ctx context.Context) error {
 		unknown = err
 	}
 	ours := translate.Ours(kube.ListOf[*networkingv1.IngressClass](w.feed.classes), kube.ListOf[*networkingv1.Ingress](w.feed.ingresses), w.Classes)
-	w.feed.need(ctx, len(ours) > 0 || gatewaysNeed)
+	if err := w.feed.need(ctx, len(ours) > 0 || gatewaysNeed); err != nil {
+		return err // what is served stays
+	}
 	if err := w.policies.need(ctx, len(ours) > 0 || gatewaysNeed); err != nil {
 		return err // what is served stays
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -29,11 +30,13 @@ type feed struct {
 	challenges         *namedSecret // nil while there is no need for it
 	certificates       map[types.NamespacedName]certificate
 	secrets            map[types.NamespacedName]namedSecret // those with passwords
+	unread             map[types.NamespacedName]string      // of them, with the reason
 }
 
 // further is what Ingresses refer to.
 type further struct {
 	services, slices, secrets, nodes cache.Store
+	known                            []cache.DoneChecker
 	stop                             context.CancelFunc
 }
 
@@ -44,7 +47,10 @@ type certificate struct {
 }
 
 func newFeed(client kubernetes.Interface) *feed {
-	return &feed{client: client, changed: make(chan struct{}, 1), status: func() {}, certificates: map[types.NamespacedName]certificate{}, secrets: map[types.NamespacedName]namedSecret{}}
+	return &feed{
+		client: client, changed: make(chan struct{}, 1), status: func() {}, certificates: map[types.NamespacedName]certificate{},
+		secrets: map[types.NamespacedName]namedSecret{}, unread: map[types.NamespacedName]string{},
+	}
 }
 
 // start watches Ingresses and classes, and returns when they are known, or false when ctx is done before.
@@ -55,25 +61,30 @@ func (f *feed) start(ctx context.Context) bool {
 	return cache.WaitFor(ctx, "", classes, ingresses)
 }
 
-// need starts or stops the watches of what Ingresses refer to, and returns when they are in sync.
-func (f *feed) need(ctx context.Context, needed bool) {
+// need starts or stops the watches of what Ingresses refer to, and returns when they are in sync. Without them nothing new may be served: all
+// backends would be missing.
+func (f *feed) need(ctx context.Context, needed bool) error {
 	switch {
 	case needed && f.further == nil:
 		ctx, stop := context.WithCancel(ctx)
-		f.further = &further{stop: stop}
 		var synced [4]cache.DoneChecker
+		f.further = &further{stop: stop}
 		f.further.services, synced[0] = f.watch(ctx, coreinformers.NewServiceInformer(f.client, "", 0, nil), kube.Trim(trimService))
 		f.further.slices, synced[1] = f.watch(ctx, discoveryinformers.NewEndpointSliceInformer(f.client, "", 0, nil), kube.Trim(trimSlice))
 		ofTLS := func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeTLS) }
 		f.further.secrets, synced[2] = f.watch(ctx, coreinformers.NewFilteredSecretInformer(f.client, "", 0, nil, ofTLS), kube.Trim(trimSecret))
 		ofServers := func(o *metav1.ListOptions) { o.LabelSelector = kube.ControlPlaneLabel + "=true" }
 		f.further.nodes, synced[3] = f.watch(ctx, coreinformers.NewFilteredNodeInformer(f.client, 0, nil, ofServers), kube.Trim(trimNode))
-		cache.WaitFor(ctx, "", synced[:]...)
+		f.further.known = synced[:]
 	case !needed && f.further != nil:
 		f.further.stop()
 		f.further = nil
 		clear(f.certificates)
 	}
+	if f.further != nil && !awaitSync(ctx, f.further.known...) {
+		return errors.New("the API server does not answer with all Services, endpoints, certificates and nodes yet")
+	}
+	return nil
 }
 
 // watch watches objects in the form that trim returns, and announces changes of that form.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 
@@ -66,11 +67,14 @@ func (f *policyFeed) need(ctx context.Context, needed bool) error {
 	} else if err != nil {
 		return fmt.Errorf("asking for RoutePolicies: %w", err)
 	}
-	ctx, f.stop = context.WithCancel(ctx)
+	within, stop := context.WithCancel(ctx)
 	informer := dynamicinformer.NewFilteredDynamicInformer(f.dynamic, routepolicy.API(), "", 0, nil, nil).Informer()
-	store, synced := f.feed.watch(ctx, informer, read)
-	cache.WaitFor(ctx, "", synced)
-	f.store = store
+	store, known := f.feed.watch(within, informer, read)
+	if !awaitSync(ctx, known) {
+		stop()
+		return errors.New("the API server does not answer with all RoutePolicies yet")
+	}
+	f.store, f.stop = store, stop
 	return nil
 }
 

@@ -1,8 +1,14 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
 
+	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -10,50 +16,100 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // namedSecret is a Secret that is watched by its name: the others of the cluster are nobody's business here.
 type namedSecret struct {
 	store cache.Store
+	known cache.DoneChecker
 	stop  context.CancelFunc
 }
 
-// needSecrets starts and stops watches of single Secrets, and returns when they are in sync.
+const (
+	// syncTimeout bounds each wait for the objects of a watch: one that never comes in sync must not stop what is served for everybody.
+	syncTimeout = 5 * time.Second
+	// mostSecrets is how many Secrets with passwords are watched for one namespace. Each server holds a watch for each of them.
+	mostSecrets = 100
+)
+
+// awaitSync waits until the objects of watches are known, and reports whether they are.
+func awaitSync(ctx context.Context, known ...cache.DoneChecker) bool {
+	ctx, stop := context.WithTimeout(ctx, syncTimeout)
+	defer stop()
+	return cache.WaitFor(ctx, "", known...)
+}
+
+// needSecrets starts and stops watches of single Secrets, and returns when they are in sync or the time for that is over.
 func (f *feed) needSecrets(ctx context.Context, names map[types.NamespacedName]bool) {
-	var synced []cache.DoneChecker
-	for key := range names {
-		if _, ok := f.secrets[key]; ok {
+	var began []types.NamespacedName
+	var known []cache.DoneChecker
+	watched := map[string]int{}
+	clear(f.unread)
+	for _, key := range slices.SortedFunc(maps.Keys(names), func(a, b types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	}) {
+		if watched[key.Namespace]++; watched[key.Namespace] > mostSecrets {
+			f.unread[key] = fmt.Sprintf("Ingresses and RoutePolicies of namespace %s name more than %d Secrets with passwords, and those are the first by name; put users into fewer Secrets", key.Namespace, mostSecrets)
 			continue
 		}
-		secret, done := f.watchSecret(ctx, key)
-		f.secrets[key] = secret
-		synced = append(synced, done)
+		if _, ok := f.secrets[key]; !ok {
+			f.secrets[key] = f.watchSecret(ctx, key)
+			began, known = append(began, key), append(known, f.secrets[key].known)
+		}
 	}
 	for key, s := range f.secrets {
-		if !names[key] {
+		if !names[key] || f.unread[key] != "" {
 			s.stop()
 			delete(f.secrets, key)
 		}
 	}
-	cache.WaitFor(ctx, "", synced...)
+	awaitSync(ctx, known...)
+	for _, key := range began {
+		if s := f.secrets[key]; ctx.Err() == nil && !isDone(s.known) {
+			logrus.WithField("component", "gateway").Warnf("Secret %s cannot be read from the API server: what asks for its passwords is answered with status 503 until it can", key)
+			go f.notifyWhen(ctx, s.known)
+		}
+	}
+	for key, s := range f.secrets {
+		if !isDone(s.known) {
+			f.unread[key] = "the API server does not answer with it yet"
+		}
+	}
 }
 
-func (f *feed) watchSecret(ctx context.Context, key types.NamespacedName) (namedSecret, cache.DoneChecker) {
+// notifyWhen announces a change when the objects of a watch are known, also if there are none.
+func (f *feed) notifyWhen(ctx context.Context, known cache.DoneChecker) {
+	if cache.WaitFor(ctx, "", known) {
+		f.notify()
+	}
+}
+
+func isDone(c cache.DoneChecker) bool {
+	select {
+	case <-c.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func (f *feed) watchSecret(ctx context.Context, key types.NamespacedName) namedSecret {
 	ctx, stop := context.WithCancel(ctx)
 	only := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", key.Name).String()
 	}
-	store, synced := f.watch(ctx, coreinformers.NewFilteredSecretInformer(f.client, key.Namespace, 0, nil, only), kube.DropManagedFields)
-	return namedSecret{store, stop}, synced
+	store, known := f.watch(ctx, coreinformers.NewFilteredSecretInformer(f.client, key.Namespace, 0, nil, only), kube.DropManagedFields)
+	return namedSecret{store, known, stop}
 }
 
 // passwords returns the Secrets that are watched by name.
-func (f *feed) passwords() map[types.NamespacedName]*corev1.Secret {
-	out := map[types.NamespacedName]*corev1.Secret{}
+func (f *feed) passwords() translate.Passwords {
+	out := translate.Passwords{Secrets: map[types.NamespacedName]*corev1.Secret{}, Unread: maps.Clone(f.unread)}
 	for key, s := range f.secrets {
 		for _, secret := range kube.ListOf[*corev1.Secret](s.store) {
-			out[key] = secret
+			out.Secrets[key] = secret
 		}
 	}
 	return out

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,7 +30,7 @@ const (
 func Secrets(policies []*RoutePolicy) map[types.NamespacedName]bool {
 	out := map[types.NamespacedName]bool{}
 	for _, p := range policies {
-		if p.Spec.BasicAuth != nil && p.Spec.BasicAuth.SecretRef.Name != "" {
+		if p.Spec.BasicAuth != nil && translate.IsSecretName(p.Spec.BasicAuth.SecretRef.Name) {
 			out[types.NamespacedName{Namespace: p.Namespace, Name: p.Spec.BasicAuth.SecretRef.Name}] = true
 		}
 	}
@@ -40,7 +39,7 @@ func Secrets(policies []*RoutePolicy) map[types.NamespacedName]bool {
 
 // Apply gives the routes and streams of a configuration their policies, and returns the status of each policy, without the times of its conditions, in the
 // order of the policies' age.
-func Apply(config *gateway.Config, policies []*RoutePolicy, secrets map[types.NamespacedName]*corev1.Secret) (sorted []*RoutePolicy, statuses []Status) {
+func Apply(config *gateway.Config, policies []*RoutePolicy, secrets translate.Passwords) (sorted []*RoutePolicy, statuses []Status) {
 	sorted = slices.Clone(policies)
 	slices.SortFunc(sorted, translate.Older)
 	routes := map[string][]*gateway.Route{}
@@ -133,7 +132,7 @@ func first[T any](a, b *T) *T {
 }
 
 // compile reads what a policy asks for.
-func compile(p *RoutePolicy, secrets map[types.NamespacedName]*corev1.Secret) (out gateway.Policy, err error) {
+func compile(p *RoutePolicy, secrets translate.Passwords) (out gateway.Policy, err error) {
 	var errs []error
 	networks := func(texts []string) (list []netip.Prefix) {
 		for _, text := range texts {
@@ -150,10 +149,8 @@ func compile(p *RoutePolicy, secrets map[types.NamespacedName]*corev1.Secret) (o
 	}
 	if a := p.Spec.BasicAuth; a != nil {
 		key := types.NamespacedName{Namespace: p.Namespace, Name: a.SecretRef.Name}
-		if secret := secrets[key]; secret == nil {
-			errs = append(errs, fmt.Errorf("there is no Secret %s", key))
-		} else if hashes, err := translate.Hashes(secret, false); err != nil {
-			errs = append(errs, fmt.Errorf("Secret %s: %w", key, err))
+		if hashes, err := secrets.Hashes(key, false); err != nil {
+			errs = append(errs, err)
 		} else {
 			out.Users = &gateway.BasicAuth{Realm: a.Realm, Hashes: hashes}
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/test/golden"
 )
@@ -34,9 +35,9 @@ func read(t *testing.T) (out []*RoutePolicy) {
 
 // TestApply: what policies make of routes, in whatever order they are listed.
 func TestApply(t *testing.T) {
-	secrets := map[types.NamespacedName]*corev1.Secret{
+	secrets := translate.Passwords{Secrets: map[types.NamespacedName]*corev1.Secret{
 		{Namespace: "shop", Name: "users"}: {Data: map[string][]byte{"auth": []byte("bob:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=")}},
-	}
+	}}
 	policies, first := read(t), ""
 	for range 2 {
 		config := gateway.Config{Policies: map[string]gateway.Policy{"Ingress shop/old": {MaxBody: 1, Limits: &gateway.Limits{Concurrent: 1}}}}

@@ -15,7 +15,7 @@ const users = "ann:$2y$05$6ik1CbsZYmGG5OHBO6bWTehb3PDDQMyBfyPo25SOfboIlPE2cEIpS\
 
 func withUsers(o Objects) Objects {
 	o.OtherClasses = []string{"nginx"}
-	o.Passwords = map[types.NamespacedName]*corev1.Secret{{Namespace: "shop", Name: "users"}: {Data: map[string][]byte{"auth": []byte(users)}}}
+	o.Passwords.Secrets = map[types.NamespacedName]*corev1.Secret{{Namespace: "shop", Name: "users"}: {Data: map[string][]byte{"auth": []byte(users)}}}
 	return o
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
@@ -121,18 +120,13 @@ func (r *reader) passwords() {
 		return
 	}
 	key := SecretKey(r.i.Namespace, name)
-	if key.Namespace != r.i.Namespace || len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
+	if key.Namespace != r.i.Namespace || !IsSecretName(key.Name) {
 		r.close("auth-secret", "%q is not the name of a Secret in namespace %s", name, r.i.Namespace)
 		return
 	}
-	secret := r.t.passwords[key]
-	if secret == nil {
-		r.close("auth-secret", "there is no Secret %s", key)
-		return
-	}
-	hashes, err := Hashes(secret, form == "auth-map")
+	hashes, err := r.t.passwords.Hashes(key, form == "auth-map")
 	if err != nil {
-		r.close("auth-secret", "Secret %s: %v", key, err)
+		r.close("auth-secret", "%v", err)
 		return
 	}
 	r.policy.Users = &gateway.BasicAuth{Realm: strings.Map(printable, realm), Hashes: hashes}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // PasswordSecrets returns the Secrets with passwords that Ingresses name, in their own namespaces.
@@ -18,12 +19,38 @@ func PasswordSecrets(served []*networkingv1.Ingress) map[types.NamespacedName]bo
 	out := map[types.NamespacedName]bool{}
 	for _, i := range served {
 		if name := i.Annotations[nginxPrefix+"auth-secret"]; name != "" {
-			if key := SecretKey(i.Namespace, strings.TrimSpace(name)); key.Namespace == i.Namespace && key.Name != "" {
+			if key := SecretKey(i.Namespace, strings.TrimSpace(name)); key.Namespace == i.Namespace && IsSecretName(key.Name) {
 				out[key] = true
 			}
 		}
 	}
 	return out
+}
+
+// IsSecretName reports whether a text can be the name of a Secret: others, of whatever length, do not get into requests to the API server.
+func IsSecretName(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
+
+// Passwords are the Secrets with passwords that Ingresses and policies name.
+type Passwords struct {
+	Secrets map[types.NamespacedName]*corev1.Secret
+	// Unread says why a Secret that may be there is not read.
+	Unread map[types.NamespacedName]string
+}
+
+// Hashes returns the hashes of the users' passwords in a Secret.
+func (p Passwords) Hashes(key types.NamespacedName, byUser bool) (map[string]string, error) {
+	secret := p.Secrets[key]
+	switch why := p.Unread[key]; {
+	case why != "":
+		return nil, fmt.Errorf("Secret %s is not read: %s", key, why)
+	case secret == nil:
+		return nil, fmt.Errorf("there is no Secret %s", key)
+	}
+	hashes, err := Hashes(secret, byUser)
+	if err != nil {
+		return nil, fmt.Errorf("Secret %s: %w", key, err)
+	}
+	return hashes, nil
 }
 
 // passwordKey is the key of a Secret that has a file of htpasswd.

@@ -46,9 +46,9 @@ type Objects struct {
 	Ingresses    []*networkingv1.Ingress
 	Services     []*corev1.Service
 	Slices       []*discoveryv1.EndpointSlice
-	Certificates map[types.NamespacedName]Certificate    // those of Secrets of type kubernetes.io/tls
-	Node         []netip.Addr                            // the addresses of the node
-	Passwords    map[types.NamespacedName]*corev1.Secret // those of PasswordSecrets
+	Certificates map[types.NamespacedName]Certificate // those of Secrets of type kubernetes.io/tls
+	Node         []netip.Addr                         // the addresses of the node
+	Passwords    Passwords                            // those of PasswordSecrets
 	// OtherClasses are names of classes that are served too, also if their controllers are ingress-nginx or Traefik.
 	OtherClasses []string
 	Orders       *Orders // takes the certificates that are wanted by ACME; nil if there is no ACME server
@@ -145,7 +145,7 @@ type translation struct {
 	sources map[string][]string // of certificates, by host
 	orders  *Orders
 
-	passwords map[types.NamespacedName]*corev1.Secret
+	passwords Passwords
 	nginx     map[string]bool // the names of classes of ingress-nginx
 	asked     map[*networkingv1.Ingress]*annotated
 	canaries  map[place]*canaryBackend
@@ -156,8 +156,15 @@ type translation struct {
 }
 
 func (t *translation) problem(i *networkingv1.Ingress, reason, format string, values ...any) {
-	t.Problems = append(t.Problems, Problem{i, reason, fmt.Sprintf(format, values...)})
+	message := fmt.Sprintf(format, values...)
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	}
+	t.Problems = append(t.Problems, Problem{i, reason, message})
 }
+
+// maxMessage bounds a message in bytes: it may quote an annotation of 256 KiB.
+const maxMessage = 1000
 
 // listen adds the listeners, except those whose ports a Service of type LoadBalancer has on the node: it keeps them.
 func (t *translation) listen(o Objects) {
