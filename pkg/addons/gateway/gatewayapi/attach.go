@@ -45,6 +45,9 @@ func (t *translation) attach(r *route) {
 		r.attached = append(r.attached, p)
 	}
 	for _, a := range all {
+		if len(a.hosts) == 0 {
+			continue // what is attached nowhere costs nothing
+		}
 		c := r.rules(a.gateway)
 		r.served = r.served || len(c.routes) > 0 || len(c.streams) > 0
 		for _, host := range a.hosts {

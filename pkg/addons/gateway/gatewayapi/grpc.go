@@ -12,6 +12,7 @@ import (
 
 // grpcRules translates the rules of a GRPCRoute: gRPC is HTTP/2 with paths of the form /SERVICE/METHOD.
 func (t *translation) grpcRules(r *route, g *gatewayState, rules []v1.GRPCRouteRule) (c compiled) {
+	var expressions gateway.Expressions
 	for i, rule := range rules {
 		filters, problem := t.filters(r, g, httpFilters(rule.Filters))
 		if problem != nil {
@@ -27,7 +28,7 @@ func (t *translation) grpcRules(r *route, g *gatewayState, rules []v1.GRPCRouteR
 			r.drop(problem.at(i))
 			continue
 		}
-		addMatches(r, &c, i, out, rule.Matches, grpcMatch)
+		addMatches(r, &c, i, out, rule.Matches, func(m v1.GRPCRouteMatch) (gateway.Match, *fault) { return grpcMatch(m, &expressions) })
 	}
 	return c
 }
@@ -43,7 +44,7 @@ func httpFilters(all []v1.GRPCRouteFilter) (same []v1.HTTPRouteFilter) {
 	return same
 }
 
-func grpcMatch(m v1.GRPCRouteMatch) (out gateway.Match, problem *fault) {
+func grpcMatch(m v1.GRPCRouteMatch, expressions *gateway.Expressions) (out gateway.Match, problem *fault) {
 	out.Path = "/"
 	if m.Method != nil {
 		service, method := or(m.Method.Service, ""), or(m.Method.Method, "")
@@ -58,13 +59,15 @@ func grpcMatch(m v1.GRPCRouteMatch) (out gateway.Match, problem *fault) {
 		case method != "":
 			out.Kind, out.Path = gateway.Expression, "/[^/]+/"+regexp.QuoteMeta(method)
 		}
-		if problem = expression(out.Path); isExpression && problem != nil {
-			return out, problem
+		if out.Kind == gateway.Expression {
+			if problem = checked(expressions, out.Path); problem != nil {
+				return out, problem
+			}
 		}
 	}
 	for _, h := range m.Headers {
 		isExpression := or(h.Type, v1.GRPCHeaderMatchExact) == v1.GRPCHeaderMatchRegularExpression
-		if problem = addValue(&out.Headers, string(h.Name), h.Value, isExpression, textproto.CanonicalMIMEHeaderKey); problem != nil {
+		if problem = addValue(&out.Headers, expressions, string(h.Name), h.Value, isExpression, textproto.CanonicalMIMEHeaderKey); problem != nil {
 			return out, problem
 		}
 	}

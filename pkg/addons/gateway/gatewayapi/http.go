@@ -3,7 +3,6 @@ package gatewayapi
 import (
 	"net/http"
 	"net/textproto"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 // httpRules translates the rules of an HTTPRoute.
 func (t *translation) httpRules(r *route, g *gatewayState, rules []v1.HTTPRouteRule) (c compiled) {
+	var expressions gateway.Expressions
 	for i, rule := range rules {
 		filters, problem := t.filters(r, g, rule.Filters)
 		if problem != nil {
@@ -37,7 +37,7 @@ func (t *translation) httpRules(r *route, g *gatewayState, rules []v1.HTTPRouteR
 				continue
 			}
 		}
-		addMatches(r, &c, i, out, rule.Matches, httpMatch)
+		addMatches(r, &c, i, out, rule.Matches, func(m v1.HTTPRouteMatch) (gateway.Match, *fault) { return httpMatch(m, &expressions) })
 	}
 	return c
 }
@@ -79,7 +79,7 @@ func (t *translation) httpBackends(r *route, g *gatewayState, out *gateway.Route
 	return nil
 }
 
-func httpMatch(m v1.HTTPRouteMatch) (out gateway.Match, problem *fault) {
+func httpMatch(m v1.HTTPRouteMatch, expressions *gateway.Expressions) (out gateway.Match, problem *fault) {
 	out.Path = "/"
 	if m.Path != nil {
 		out.Path = or(m.Path.Value, "/")
@@ -89,7 +89,7 @@ func httpMatch(m v1.HTTPRouteMatch) (out gateway.Match, problem *fault) {
 			out.Kind = gateway.Exact
 		case v1.PathMatchRegularExpression:
 			out.Kind = gateway.Expression
-			if problem = expression(out.Path); problem != nil {
+			if problem = checked(expressions, out.Path); problem != nil {
 				return out, problem
 			}
 		default:
@@ -99,13 +99,13 @@ func httpMatch(m v1.HTTPRouteMatch) (out gateway.Match, problem *fault) {
 	out.Method = string(or(m.Method, ""))
 	for _, h := range m.Headers {
 		isExpression := or(h.Type, v1.HeaderMatchExact) == v1.HeaderMatchRegularExpression
-		if problem = addValue(&out.Headers, string(h.Name), h.Value, isExpression, textproto.CanonicalMIMEHeaderKey); problem != nil {
+		if problem = addValue(&out.Headers, expressions, string(h.Name), h.Value, isExpression, textproto.CanonicalMIMEHeaderKey); problem != nil {
 			return out, problem
 		}
 	}
 	for _, q := range m.QueryParams {
 		isExpression := or(q.Type, v1.QueryParamMatchExact) == v1.QueryParamMatchRegularExpression
-		if problem = addValue(&out.Query, string(q.Name), q.Value, isExpression, strings.Clone); problem != nil {
+		if problem = addValue(&out.Query, expressions, string(q.Name), q.Value, isExpression, strings.Clone); problem != nil {
 			return out, problem
 		}
 	}
@@ -113,9 +113,9 @@ func httpMatch(m v1.HTTPRouteMatch) (out gateway.Match, problem *fault) {
 }
 
 // addValue adds what a header or query parameter must be. The API ignores further ones of the same name, in the form that canonical returns.
-func addValue(to *[]gateway.Value, name, value string, isExpression bool, canonical func(string) string) *fault {
+func addValue(to *[]gateway.Value, expressions *gateway.Expressions, name, value string, isExpression bool, canonical func(string) string) *fault {
 	if isExpression {
-		if problem := expression(value); problem != nil {
+		if problem := checked(expressions, value); problem != nil {
 			return problem
 		}
 	}
@@ -125,8 +125,8 @@ func addValue(to *[]gateway.Value, name, value string, isExpression bool, canoni
 	return nil
 }
 
-func expression(text string) *fault {
-	if _, err := regexp.Compile(text); err != nil {
+func checked(expressions *gateway.Expressions, text string) *fault {
+	if err := expressions.Check(text); err != nil {
 		return faulty(v1.RouteReasonUnsupportedValue, "%v", err)
 	}
 	return nil

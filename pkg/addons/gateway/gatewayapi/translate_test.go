@@ -19,6 +19,7 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/test/golden"
 )
 
@@ -146,5 +147,39 @@ func TestIntersect(t *testing.T) {
 			}
 			c.a, c.b = c.b, c.a
 		}
+	}
+}
+
+// TestLargeExpressions: a rule with an expression that would take the memory of all servers is dropped, and a route that is attached nowhere costs
+// nothing.
+func TestLargeExpressions(t *testing.T) {
+	o := objects(t)
+	kind, text := v1.PathMatchRegularExpression, strings.Repeat("(b{1000}c{1000})", 60)
+	i := slices.IndexFunc(o.HTTPRoutes, func(r *v1.HTTPRoute) bool {
+		return slices.ContainsFunc(Translate(o).Config.Routes, func(one gateway.Route) bool { return one.Source == "HTTPRoute "+keyOf(r).String() })
+	})
+	attack := o.HTTPRoutes[i].DeepCopy()
+	attack.Spec.Rules = attack.Spec.Rules[:1]
+	attack.Spec.Rules[0].Matches = []v1.HTTPRouteMatch{{Path: &v1.HTTPPathMatch{Type: &kind, Value: &text}}}
+	o.HTTPRoutes = []*v1.HTTPRoute{attack}
+	for _, r := range Translate(o).Config.Routes {
+		if r.Source == "HTTPRoute "+keyOf(attack).String() {
+			t.Errorf("served: %+v", r)
+		}
+	}
+	read := false
+	tr := &translation{}
+	tr.attach(&route{object: attack, kind: "HTTPRoute", parents: []v1.ParentReference{{Name: "nothing"}}, rules: func(*gatewayState) compiled {
+		read = true
+		return compiled{}
+	}})
+	g := &gatewayState{}
+	tr.byName = map[types.NamespacedName]*gatewayState{keyOf(attack): g}
+	tr.attach(&route{object: attack, kind: "HTTPRoute", parents: []v1.ParentReference{{Name: v1.ObjectName(attack.Name)}}, rules: func(*gatewayState) compiled {
+		read = true
+		return compiled{}
+	}})
+	if read {
+		t.Error("the rules of a route that is attached nowhere are read")
 	}
 }

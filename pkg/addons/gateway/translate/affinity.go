@@ -98,7 +98,7 @@ func (r *reader) canaries() {
 	c.header, c.cookie = name("canary-by-header"), name("canary-by-cookie")
 	c.value, _ = r.take("canary-by-header-value")
 	c.pattern, _ = r.take("canary-by-header-pattern")
-	if _, err := regexp.Compile(c.pattern); err != nil {
+	if err := r.check(c.pattern, somewhere(c.pattern)); err != nil {
 		r.refuse("canary-by-header-pattern", "%v", err)
 		c.header = "" // or every request with the header would be the canary's
 	}
@@ -108,3 +108,6 @@ func (r *reader) canaries() {
 	weight, _ := r.number("canary-weight", r.refuse)
 	c.weight = min(weight, c.total)
 }
+
+// somewhere returns the expression for texts of which a part matches.
+func somewhere(pattern string) string { return `(?s:.*)(?:` + pattern + `)(?s:.*)` }

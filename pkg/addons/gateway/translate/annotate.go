@@ -138,14 +138,15 @@ func (t *translation) express(i *networkingv1.Ingress, a *annotated, r *gateway.
 	}
 	path := r.Path
 	r.Kind, r.Length = gateway.Expression, len(path)
-	if !a.expressions {
-		r.Path = literal(path)
-		return
+	r.Path = literal(path)
+	err := gateway.CheckExpression(r.Path)
+	if a.expressions {
+		r.Path = expression(path)
+		err = a.check(path, r.Path)
 	}
-	var err error
-	if r.Path, err = expression(path); err != nil {
+	if err != nil {
 		r.Path, r.Backends = beginning(path), nil
-		t.problem(i, "PathInvalid", "path %s of %s is not a regular expression of RE2: %v. What begins like it is answered with status 503", path, named(r.Host), err)
+		t.problem(i, "PathInvalid", "path %.200s of %s is not a regular expression that is served: %v. What begins like it is answered with status 503", path, named(r.Host), err)
 	}
 }
 
@@ -197,7 +198,7 @@ func withCanary(c *canaryBackend, r gateway.Route) []gateway.Route {
 	case c.value != "":
 		out = append(out, only(candidate, gateway.Value{Name: c.header, Value: c.value}))
 	case c.pattern != "":
-		out = append(out, only(candidate, gateway.Value{Name: c.header, Value: `(?s:.*)(?:` + c.pattern + `)(?s:.*)`, Expression: true}))
+		out = append(out, only(candidate, gateway.Value{Name: c.header, Value: somewhere(c.pattern), Expression: true}))
 	default:
 		out = append(out, only(candidate, gateway.Value{Name: c.header, Value: "always"}), only(r.Backends[0], gateway.Value{Name: c.header, Value: "never"}))
 	}

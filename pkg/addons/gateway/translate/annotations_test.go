@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -8,6 +9,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
 // users is a file of htpasswd: both have the password "secret".
@@ -71,5 +74,41 @@ func TestCanaryAlone(t *testing.T) {
 		if r.Host == "app.test" && (len(r.Backends) > 1 || len(r.Headers) > 0) {
 			t.Errorf("%+v", r)
 		}
+	}
+}
+
+// TestLargeExpressions: an expression that would take the memory of all servers is not served, and what it may have meant is closed.
+func TestLargeExpressions(t *testing.T) {
+	huge := "/a" + strings.Repeat("(b{1000}c{1000})", 3000)
+	for name, annotations := range map[string]map[string]string{
+		"path": {nginxPrefix + "use-regex": "true", nginxPrefix + "app-root": "/app"},
+		"rest": {nginxPrefix + "canary": "true", nginxPrefix + "canary-by-header": "X-Canary", nginxPrefix + "canary-by-header-pattern": huge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := withUsers(objects(t, "annotations.yaml"))
+			main := o.Ingresses[0].DeepCopy()
+			main.Annotations, main.Spec.TLS = nil, nil
+			attack := main.DeepCopy()
+			attack.Name, attack.Annotations = "attack", annotations
+			if name == "path" {
+				attack.Spec.Rules[0].Host, attack.Spec.Rules[0].HTTP.Paths = "attack.test", attack.Spec.Rules[0].HTTP.Paths[:1]
+				attack.Spec.Rules[0].HTTP.Paths[0].Path = huge
+			}
+			o.Ingresses = []*networkingv1.Ingress{main, attack}
+			result := Ingresses(o)
+			for _, r := range result.Config.Routes {
+				for _, v := range append(slices.Clone(r.Headers), gateway.Value{Value: r.Path, Expression: r.Kind == gateway.Expression}) {
+					if v.Expression && gateway.CheckExpression(v.Value) != nil {
+						t.Errorf("it is in the configuration: %.100s", v.Value)
+					}
+				}
+				if r.Host == "attack.test" && (len(r.Backends) > 0 || r.Unserved != 503) {
+					t.Errorf("served: %+v", r)
+				}
+			}
+			if len(result.Problems) == 0 || !strings.Contains(result.Problems[0].Message, "the regular expression is longer") || len(result.Problems[0].Message) > maxMessage+10 {
+				t.Errorf("problems: %.2000v", result.Problems)
+			}
+		})
 	}
 }

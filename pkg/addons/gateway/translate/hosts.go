@@ -2,7 +2,6 @@ package translate
 
 import (
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -13,12 +12,15 @@ import (
 
 // root returns the route of app-root, if a route serves the path / of its host.
 func (t *translation) root(i *networkingv1.Ingress, a *annotated, r gateway.Route) *gateway.Route {
+	if a.appRoot == "" || a.closed || t.rooted[r.Host] {
+		return nil
+	}
 	serves := strings.Trim(r.Path, "/") == ""
 	if a.expressions && r.Kind == gateway.Prefix {
-		compiled, err := regexp.Compile("^(?:" + r.Path + ")")
+		compiled, err := gateway.CompileExpression("(?:" + r.Path + ").*")
 		serves = err == nil && compiled.MatchString("/")
 	}
-	if a.appRoot == "" || !serves || a.closed || t.rooted[r.Host] {
+	if !serves {
 		return nil
 	}
 	t.rooted[r.Host] = true

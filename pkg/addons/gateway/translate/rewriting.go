@@ -73,12 +73,14 @@ func groups(target string) (string, error) {
 }
 
 // expression returns the path of an Ingress with use-regex as ingress-nginx takes it: the beginning of a path, whatever its case.
-func expression(path string) (string, error) {
-	text := `(?i:` + path + `)(?s:.*)`
-	if _, err := regexp.Compile(path); err != nil {
-		return "", err
+func expression(path string) string { return `(?i:` + path + `)(?s:.*)` }
+
+// check returns why an expression that somebody has written, or what is made of it, cannot be served.
+func (a *annotated) check(written, made string) error {
+	if err := gateway.CheckExpression(written); err != nil {
+		return err
 	}
-	return text, nil
+	return a.checked.Check(made)
 }
 
 // literal returns the expression for a prefix.
@@ -96,8 +98,11 @@ func beginning(path string) string {
 		}
 		path = path[:end]
 	}
-	return `(?i:` + regexp.QuoteMeta(path) + `)(?s:.*)`
+	return `(?i:` + regexp.QuoteMeta(path[:min(len(path), longestBeginning)]) + `)(?s:.*)`
 }
+
+// longestBeginning bounds the expression of a path that is none, in bytes.
+const longestBeginning = 1000
 
 // redirects reads what is answered with another URL.
 func (r *reader) redirects() {

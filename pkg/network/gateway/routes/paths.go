@@ -30,18 +30,32 @@ type value struct {
 	expression *regexp.Regexp
 }
 
-func compile(r *gateway.Route, place int) (*Route, error) {
+// compiler compiles each expression once: that of a route with many hosts is in the configuration for each of them.
+type compiler map[string]*regexp.Regexp
+
+func (c compiler) expression(text string) (*regexp.Regexp, error) {
+	if known := c[text]; known != nil {
+		return known, nil
+	}
+	compiled, err := gateway.CompileExpression(text)
+	if err == nil {
+		c[text] = compiled
+	}
+	return compiled, err
+}
+
+func (c compiler) route(r *gateway.Route, place int) (*Route, error) {
 	out := &Route{Route: r, place: place}
 	var err error
 	if r.Kind == gateway.Expression {
-		if out.path, err = whole(r.Path); err != nil {
+		if out.path, err = c.expression(r.Path); err != nil {
 			return nil, err
 		}
 	}
-	if out.headers, err = values(r.Headers, http.CanonicalHeaderKey); err != nil {
+	if out.headers, err = c.values(r.Headers, http.CanonicalHeaderKey); err != nil {
 		return nil, err
 	}
-	if out.query, err = values(r.Query, strings.Clone); err != nil {
+	if out.query, err = c.values(r.Query, strings.Clone); err != nil {
 		return nil, err
 	}
 	for _, b := range r.Backends {
@@ -52,26 +66,18 @@ func compile(r *gateway.Route, place int) (*Route, error) {
 	return out, nil
 }
 
-func values(in []gateway.Value, name func(string) string) (out []value, err error) {
+func (c compiler) values(in []gateway.Value, name func(string) string) (out []value, err error) {
 	for _, v := range in {
 		v.Name = name(v.Name)
 		one := value{Value: v}
 		if v.Expression {
-			if one.expression, err = whole(v.Value); err != nil {
+			if one.expression, err = c.expression(v.Value); err != nil {
 				return nil, err
 			}
 		}
 		out = append(out, one)
 	}
 	return out, nil
-}
-
-// whole compiles an expression that must match whole texts.
-func whole(expression string) (*regexp.Regexp, error) {
-	if _, err := regexp.Compile(expression); err != nil { // such as a) | (b, which brackets would make one
-		return nil, err
-	}
-	return regexp.Compile(`^(?:` + expression + `)$`)
 }
 
 func (v value) is(text string) bool {

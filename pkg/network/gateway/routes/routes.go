@@ -61,8 +61,9 @@ func New(config gateway.Config, endpoints gateway.Endpoints, before *Table) *Tab
 		}
 	}
 	var all []*paths
+	expressions := compiler{}
 	for i := range config.Routes {
-		route, err := compile(&config.Routes[i], i)
+		route, err := expressions.route(&config.Routes[i], i)
 		if err != nil {
 			continue
 		}

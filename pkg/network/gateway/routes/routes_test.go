@@ -109,6 +109,7 @@ func TestOrder(t *testing.T) {
 		"another method":           {[]gateway.Match{{Path: "/a", Method: "POST"}, {Path: "/a"}}, 1},
 		"another header":           {[]gateway.Match{{Path: "/a", Headers: []gateway.Value{{Name: "x-b", Value: "b", Expression: true}}}, {Path: "/"}}, 1},
 		"another query":            {[]gateway.Match{{Path: "/a", Query: []gateway.Value{{Name: "q", Value: "2"}}}, {Path: "/"}}, 1},
+		"a huge expression":        {[]gateway.Match{{Path: "/.*" + strings.Repeat("(x?){900}", 6), Kind: gateway.Expression}, {Path: "/a.*", Kind: gateway.Expression}}, 1},
 		"a bad expression":         {[]gateway.Match{{Path: "/a(", Kind: gateway.Expression}, {Path: "a)|(b", Kind: gateway.Expression}, {Path: "/"}}, 2},
 		"the host as a header":     {[]gateway.Match{{Path: "/a"}, {Path: "/a", Headers: []gateway.Value{{Name: "host", Value: "h.test"}}}}, 1},
 	} {
