@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -84,12 +83,7 @@ func read(o any) (any, error) {
 	if !ok {
 		return o, nil
 	}
-	p := &routepolicy.RoutePolicy{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, p); err != nil {
-		return nil, err
-	}
-	p.ManagedFields = nil
-	return p, nil
+	return routepolicy.Read(u), nil
 }
 
 // list returns the policies.

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -133,6 +133,9 @@ func first[T any](a, b *T) *T {
 
 // compile reads what a policy asks for.
 func compile(p *RoutePolicy, secrets translate.Passwords) (out gateway.Policy, err error) {
+	if p.Unreadable != "" {
+		return out, fmt.Errorf("the policy cannot be read: %s", p.Unreadable)
+	}
 	var errs []error
 	networks := func(texts []string) (list []netip.Prefix) {
 		for _, text := range texts {
@@ -166,8 +169,7 @@ func compile(p *RoutePolicy, secrets translate.Passwords) (out gateway.Policy, e
 		}
 	}
 	if size := p.Spec.MaxBodySize; size != nil {
-		quantity, err := resource.ParseQuantity(size.String())
-		if out.MaxBody = quantity.Value(); err != nil || out.MaxBody <= 0 {
+		if out.MaxBody = size.Value(); size.Sign() <= 0 || size.CmpInt64(math.MaxInt64) > 0 {
 			errs = append(errs, fmt.Errorf("%q is not a size such as 8Mi", size))
 		}
 	}

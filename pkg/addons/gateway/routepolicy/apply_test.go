@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -67,4 +68,40 @@ func TestApply(t *testing.T) {
 		slices.Reverse(policies)
 	}
 	golden.Check(t, "testdata/policies.golden.txt", first)
+}
+
+// TestReading: whatever the API server admits is read, and a policy that cannot be read closes its routes.
+func TestReading(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec   string
+		closed bool
+		most   int64
+	}{
+		"above int32":    {`"maxBodySize": 3000000000`, false, 3000000000},
+		"a quantity":     {`"maxBodySize": "8Mi"`, false, 8 << 20},
+		"above int64":    {`"maxBodySize": "1e30"`, true, 0},
+		"none":           {`"maxBodySize": "many"`, true, 0},
+		"negative":       {`"maxBodySize": -1`, true, 0},
+		"another type":   {`"maxBodySize": {"a": 1}`, true, 0},
+		"another object": {`"clients": [1]`, true, 0},
+		"a wrong number": {`"rateLimit": {"concurrent": "x"}`, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var o unstructured.Unstructured
+			text := `{"apiVersion": "coracle.dev/v1", "kind": "RoutePolicy", "metadata": {"namespace": "shop", "name": "p"},
+				"spec": {"targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "web"}], ` + c.spec + `}}`
+			if err := o.UnmarshalJSON([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+			config := gateway.Config{Routes: []gateway.Route{{Source: "HTTPRoute shop/web", Backends: []gateway.Backend{{Endpoints: "a", Weight: 1}}}}}
+			_, statuses := Apply(&config, []*RoutePolicy{Read(&o)}, translate.Passwords{})
+			r := config.Routes[0]
+			if closed := len(r.Backends) == 0 && r.Unserved == 503; closed != c.closed || config.Policies[r.Policy].MaxBody != c.most {
+				t.Errorf("%+v %+v", r, config.Policies)
+			}
+			if told := statuses[0].Ancestors[0].Conditions[0]; (told.Reason == invalid) != c.closed {
+				t.Errorf("%+v", told)
+			}
+		})
+	}
 }

@@ -5,9 +5,11 @@
 package routepolicy
 
 import (
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // Kind is the name of the kind.
@@ -25,17 +27,41 @@ type RoutePolicy struct {
 
 	Spec   Spec   `json:"spec"`
 	Status Status `json:"status,omitempty"`
+
+	// Unreadable is why the rest of the policy could not be read, "" if it could.
+	Unreadable string `json:"-"`
+}
+
+// Read reads a policy. One that cannot be read has its name and its targets, so that it closes them.
+func Read(o *unstructured.Unstructured) *RoutePolicy {
+	p := &RoutePolicy{}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, p)
+	if err == nil {
+		p.ManagedFields = nil
+		return p
+	}
+	p = &RoutePolicy{Unreadable: err.Error(), ObjectMeta: metav1.ObjectMeta{
+		Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(), Generation: o.GetGeneration(),
+		CreationTimestamp: o.GetCreationTimestamp(),
+	}}
+	refs, _, _ := unstructured.NestedSlice(o.Object, "spec", "targetRefs")
+	for _, ref := range refs {
+		fields, _ := ref.(map[string]any)
+		text := func(name string) string { text, _ := fields[name].(string); return text }
+		p.Spec.TargetRefs = append(p.Spec.TargetRefs, TargetRef{Group: text("group"), Kind: text("kind"), Name: text("name")})
+	}
+	return p
 }
 
 // Spec is what a RoutePolicy asks for.
 type Spec struct {
-	TargetRefs      []TargetRef         `json:"targetRefs"`
-	Clients         *Clients            `json:"clients,omitempty"`
-	BasicAuth       *BasicAuth          `json:"basicAuth,omitempty"`
-	RateLimit       *RateLimit          `json:"rateLimit,omitempty"`
-	MaxBodySize     *intstr.IntOrString `json:"maxBodySize,omitempty"`
-	StallTimeout    string              `json:"stallTimeout,omitempty"`
-	SessionAffinity *SessionAffinity    `json:"sessionAffinity,omitempty"`
+	TargetRefs      []TargetRef        `json:"targetRefs"`
+	Clients         *Clients           `json:"clients,omitempty"`
+	BasicAuth       *BasicAuth         `json:"basicAuth,omitempty"`
+	RateLimit       *RateLimit         `json:"rateLimit,omitempty"`
+	MaxBodySize     *resource.Quantity `json:"maxBodySize,omitempty"`
+	StallTimeout    string             `json:"stallTimeout,omitempty"`
+	SessionAffinity *SessionAffinity   `json:"sessionAffinity,omitempty"`
 }
 
 // TargetRef is a route in the policy's namespace.
