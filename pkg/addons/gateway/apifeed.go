@@ -3,11 +3,11 @@ package gateway
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,23 +35,16 @@ type apiFeed struct {
 	client   rest.Interface
 	metadata metadata.Interface
 
-	definitions cache.Store // names and versions only
-	first       *watches    // classes and Gateways; nil while they are not defined
-	rest        *watches    // what refers to Gateways; nil while there is no need for it
-	authorities *watches    // ConfigMaps; nil while nothing names one
+	definitions cache.Store          // names and versions only
+	first       watches              // classes and Gateways; empty while they are not defined
+	rest        watches              // what refers to Gateways; empty while there is no need for it
+	authorities watches              // ConfigMaps; empty while nothing names one
+	late        map[string]time.Time // since when kinds are defined of which the API server gives no objects
+	lacking     []string             // those that are not waited for any longer
 }
 
-// watches are some that stop together.
-type watches struct {
-	stores map[string]cache.Store // by the plural of the kind
-	stop   context.CancelFunc
-}
-
-func (w *watches) end() *watches {
-	if w != nil {
-		w.stop()
-	}
-	return nil
+func newAPIFeed(f *feed) *apiFeed {
+	return &apiFeed{feed: f, first: watches{}, rest: watches{}, authorities: watches{}, late: map[string]time.Time{}}
 }
 
 // The plurals of the kinds that are watched.
@@ -105,33 +98,97 @@ func (f *apiFeed) installed() (string, string) {
 	return "", ""
 }
 
-// errNotServed is the error while definitions are installed that the API server does not serve yet.
-var errNotServed = errors.New("the API server does not serve the Gateway API yet")
-
 // refresh starts or stops the watches of classes and Gateways.
 func (f *apiFeed) refresh(ctx context.Context) error {
-	_, classes, _ := f.definitions.GetByKey(gatewayClasses + "." + v1.GroupName)
-	_, all, _ := f.definitions.GetByKey(gateways + "." + v1.GroupName)
-	switch {
-	case !(classes && all):
-		f.first, f.rest, f.authorities = f.first.end(), f.rest.end(), f.authorities.end()
-		return nil
-	case f.first != nil:
-		return nil
+	f.lacking = nil
+	kinds := map[string]runtime.Object{gatewayClasses: &v1.GatewayClass{}, gateways: &v1.Gateway{}}
+	if !f.defined(gatewayClasses) || !f.defined(gateways) {
+		clear(kinds)
+		f.first.endAll()
 	}
-	served, err := f.served(ctx)
-	if err != nil {
-		return err
+	err := f.keep(ctx, f.first, kinds)
+	if !f.served() {
+		f.rest.endAll()
+		f.authorities.endAll()
 	}
-	if !served[gatewayClasses] || !served[gateways] {
-		return errNotServed
+	return err
+}
+
+// served reports whether classes and Gateways are known.
+func (f *apiFeed) served() bool { return f.first.has(gatewayClasses) && f.first.has(gateways) }
+
+func (f *apiFeed) defined(plural string) bool {
+	_, defined, _ := f.definitions.GetByKey(plural + "." + v1.GroupName)
+	return defined
+}
+
+// keep starts the watches of those kinds that are defined, and stops those of others. It returns an error while objects are not known that may
+// come soon, as after an installation.
+func (f *apiFeed) keep(ctx context.Context, w watches, kinds map[string]runtime.Object) error {
+	var all map[string]bool
+	var waiting []cache.DoneChecker
+	for plural, object := range kinds {
+		if _, watched := w[plural]; !f.defined(plural) {
+			w.end(plural)
+			delete(f.late, plural)
+			continue
+		} else if !watched {
+			if all == nil {
+				var err error
+				if all, err = f.servedKinds(ctx); err != nil {
+					return err
+				}
+			}
+			if all[plural] {
+				w[plural] = f.watch(ctx, plural, object)
+				delete(f.late, plural)
+			}
+		}
+		if one, ok := w[plural]; ok && !f.tooLate(plural) {
+			waiting = append(waiting, one.known)
+		}
 	}
-	f.first = f.watch(ctx, map[string]runtime.Object{gatewayClasses: &v1.GatewayClass{}, gateways: &v1.Gateway{}})
+	awaitSync(ctx, waiting...)
+	var late error
+	for _, plural := range slices.Sorted(maps.Keys(kinds)) {
+		if w.has(plural) || !f.defined(plural) {
+			delete(f.late, plural)
+		} else if err := f.without(ctx, plural); late == nil {
+			late = err
+		}
+	}
+	return late
+}
+
+// kindTimeout is how long nothing new is served because the objects of a defined kind are not known.
+const kindTimeout = time.Minute
+
+func (f *apiFeed) tooLate(plural string) bool {
+	since, late := f.late[plural]
+	return late && time.Since(since) >= kindTimeout
+}
+
+// without returns nil when the gateway goes on without a kind, such as one of an older definition that the API server does not serve as v1: what has
+// nothing to do with it must not wait for ever.
+func (f *apiFeed) without(ctx context.Context, plural string) error {
+	since, late := f.late[plural]
+	if !late {
+		f.late[plural] = time.Now()
+	}
+	if !late || time.Since(since) < kindTimeout {
+		return fmt.Errorf("the API server does not serve %s of the Gateway API as v1 yet", plural)
+	}
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	if _, err := f.client.Get().Resource(plural).Param("limit", "1").Do(ctx).Raw(); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("asking for %s of the Gateway API: %w", plural, err)
+	}
+	f.lacking = append(f.lacking, plural)
 	return nil
 }
 
-// served returns the plurals of the kinds that the API server serves.
-func (f *apiFeed) served(ctx context.Context) (map[string]bool, error) {
+// servedKinds returns the plurals of the kinds that the API server serves.
+func (f *apiFeed) servedKinds(ctx context.Context) (map[string]bool, error) {
 	out := map[string]bool{}
 	data, err := f.client.Get().AbsPath("/apis/" + v1.GroupVersion.String()).Do(ctx).Raw()
 	if apierrors.IsNotFound(err) {
@@ -150,19 +207,12 @@ func (f *apiFeed) served(ctx context.Context) (map[string]bool, error) {
 	return out, nil
 }
 
-// watch starts watches, and returns when their objects are known or ctx is done.
-func (f *apiFeed) watch(ctx context.Context, kinds map[string]runtime.Object) *watches {
+// watch starts the watch of a kind.
+func (f *apiFeed) watch(ctx context.Context, plural string, object runtime.Object) watching {
 	ctx, stop := context.WithCancel(ctx)
-	w := &watches{stores: map[string]cache.Store{}, stop: stop}
-	var known []cache.DoneChecker
-	for plural, object := range kinds {
-		informer := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(f.client, plural, "", fields.Everything()), object, 0, cache.Indexers{})
-		store, done := f.feed.watch(ctx, informer, trimAPI)
-		w.stores[plural] = store
-		known = append(known, done)
-	}
-	cache.WaitFor(ctx, "", known...)
-	return w
+	informer := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(f.client, plural, "", fields.Everything()), object, 0, cache.Indexers{})
+	store, known := f.feed.watch(ctx, informer, trimAPI)
+	return watching{store, known, stop}
 }
 
 // trimAPI drops what is large and not read.
@@ -178,41 +228,35 @@ func trimAPI(obj any) (any, error) {
 
 // need starts or stops the watches of what refers to Gateways.
 func (f *apiFeed) need(ctx context.Context, client kubernetes.Interface, needed bool) error {
-	if !needed || f.first == nil {
-		f.rest, f.authorities = f.rest.end(), f.authorities.end()
+	if !needed || !f.served() {
+		f.rest.endAll()
+		f.authorities.endAll()
+		maps.DeleteFunc(f.late, func(plural string, _ time.Time) bool { return plural != gateways && plural != gatewayClasses })
 		return nil
 	}
-	if f.rest == nil {
-		served, err := f.served(ctx)
-		if err != nil {
-			return err
-		}
-		kinds := attachable()
-		for plural := range kinds {
-			_, defined, _ := f.definitions.GetByKey(plural + "." + v1.GroupName)
-			if defined && !served[plural] {
-				return errNotServed
-			}
-		}
-		maps.DeleteFunc(kinds, func(plural string, _ runtime.Object) bool { return !served[plural] })
-		f.rest = f.watch(ctx, kinds)
-		within, stop := context.WithCancel(ctx)
-		end := f.rest.stop
-		f.rest.stop = func() { stop(); end() }
-		store, known := f.feed.watch(within, coreinformers.NewNamespaceInformer(client, 0, nil), kube.Trim(func(full, small *corev1.Namespace) { small.Labels = full.Labels }))
-		f.rest.stores[namespaces] = store
-		cache.WaitFor(within, "", known)
+	if err := f.keep(ctx, f.rest, attachable()); err != nil {
+		return err
 	}
-	switch named := f.namesAuthorities(); {
-	case named && f.authorities == nil:
-		within, stop := context.WithCancel(ctx)
-		store, known := f.feed.watch(within, coreinformers.NewConfigMapInformer(client, "", 0, nil), kube.Trim(trimConfigMap))
-		f.authorities = &watches{stores: map[string]cache.Store{configMaps: store}, stop: stop}
-		cache.WaitFor(within, "", known)
-	case !named:
-		f.authorities = f.authorities.end()
+	builtin := func(w watches, plural string, informer cache.SharedIndexInformer, trim cache.TransformFunc) error {
+		if _, watched := w[plural]; !watched {
+			within, stop := context.WithCancel(ctx)
+			store, known := f.feed.watch(within, informer, trim)
+			w[plural] = watching{store, known, stop}
+		}
+		if !awaitSync(ctx, w[plural].known) {
+			return fmt.Errorf("the API server does not answer with all %s yet", plural)
+		}
+		return nil
 	}
-	return nil
+	err := builtin(f.rest, namespaces, coreinformers.NewNamespaceInformer(client, 0, nil), kube.Trim(func(full, small *corev1.Namespace) { small.Labels = full.Labels }))
+	if err != nil {
+		return err
+	}
+	if !f.namesAuthorities() {
+		f.authorities.endAll()
+		return nil
+	}
+	return builtin(f.authorities, configMaps, coreinformers.NewConfigMapInformer(client, "", 0, nil), kube.Trim(trimConfigMap))
 }
 
 func trimConfigMap(c, small *corev1.ConfigMap) {
@@ -223,8 +267,8 @@ func trimConfigMap(c, small *corev1.ConfigMap) {
 
 // namesAuthorities reports whether an object names the certificates of authorities, which are in ConfigMaps.
 func (f *apiFeed) namesAuthorities() bool {
-	if s := f.rest.stores["backendtlspolicies"]; s != nil && len(s.ListKeys()) > 0 {
+	if f.rest.has("backendtlspolicies") && len(f.rest["backendtlspolicies"].store.ListKeys()) > 0 {
 		return true
 	}
-	return slices.ContainsFunc(kube.ListOf[*v1.Gateway](f.first.stores[gateways]), func(g *v1.Gateway) bool { return g.Spec.TLS != nil && g.Spec.TLS.Frontend != nil })
+	return slices.ContainsFunc(listed[*v1.Gateway](gateways, f.first), func(g *v1.Gateway) bool { return g.Spec.TLS != nil && g.Spec.TLS.Frontend != nil })
 }

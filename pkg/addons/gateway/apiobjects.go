@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,11 +15,8 @@ import (
 
 // hasStatusOfOurs reports whether an object still has an entry of ours in its status.
 func (f *apiFeed) hasStatusOfOurs() bool {
-	if f.rest == nil {
-		return false
-	}
-	for _, store := range f.rest.stores {
-		for _, o := range store.List() {
+	for _, w := range f.rest {
+		for _, o := range w.store.List() {
 			if r, ok := routeStatusOf(o); ok && slices.ContainsFunc(r.Parents, func(p v1.RouteParentStatus) bool { return p.ControllerName == translate.Controller }) {
 				return true
 			}
@@ -30,13 +26,11 @@ func (f *apiFeed) hasStatusOfOurs() bool {
 }
 
 // listed returns the objects of a kind.
-func listed[T any](plural string, all ...*watches) []T {
-	for _, w := range all {
-		if w != nil && w.stores[plural] != nil {
-			return kube.ListOf[T](w.stores[plural])
-		}
+func listed[T any](plural string, w watches) []T {
+	if !w.has(plural) {
+		return nil
 	}
-	return nil
+	return kube.ListOf[T](w[plural].store)
 }
 
 // objects returns what there is, without the objects that Ingresses refer to as well.
@@ -61,12 +55,14 @@ func (f *apiFeed) objects() gatewayapi.Objects {
 	return o
 }
 
-// stores returns the stores of all kinds that are watched now.
+// stores returns the stores of all kinds whose objects are known.
 func (f *apiFeed) stores() map[string]cache.Store {
 	out := map[string]cache.Store{}
-	for _, w := range []*watches{f.first, f.rest} {
-		if w != nil {
-			maps.Copy(out, w.stores)
+	for _, w := range []watches{f.first, f.rest} {
+		for plural, one := range w {
+			if w.has(plural) {
+				out[plural] = one.store
+			}
 		}
 	}
 	return out

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -80,7 +82,7 @@ const (
 	lastPause  = 5 * time.Second
 	// applyTimeout bounds the time that the process may take for a change.
 	applyTimeout = 10 * time.Second
-	// retryPorts is the time between two tries of a port that another program has.
+	// retryPorts is the time between two tries of a port that another program has, and of a kind that the API server does not serve.
 	retryPorts = 30 * time.Second
 	// patience is how long the process may take to start before people are told.
 	patience = 10 * time.Second
@@ -123,6 +125,9 @@ func (c Controller) Run(ctx context.Context, ready func()) error {
 			if len(w.refused) > 0 { // another program has a port
 				w.pending, again = true, time.After(retryPorts)
 			}
+			if w.sayLacking(); len(w.lacking) > 0 {
+				again = time.After(retryPorts)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -148,6 +153,16 @@ type working struct {
 	failing  time.Time         // since when; zero while all is well
 	warned   bool              // that it fails
 	refused  map[uint16]string // by the process
+	lacking  []string          // kinds of the Gateway API that people know are lacking
+}
+
+// sayLacking logs which defined kinds of the Gateway API are not there, once while it is so.
+func (w *working) sayLacking() {
+	if !slices.Equal(w.lacking, w.api.lacking) && len(w.api.lacking) > 0 {
+		logrus.WithField("component", "gateway").Warnf("the API server has definitions for %s of the Gateway API, but gives no objects of v1: the gateway goes on without them; update the definitions with coracle gateway-api",
+			strings.Join(w.api.lacking, ", "))
+	}
+	w.lacking = w.api.lacking
 }
 
 // complain logs an error that lasts: the process needs some time to start.
@@ -167,7 +182,7 @@ func (c Controller) apiFeed(f *feed) (*apiFeed, error) {
 	if err != nil {
 		return nil, err
 	}
-	api := &apiFeed{feed: f}
+	api := newAPIFeed(f)
 	if api.client, err = apiClient(config); err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -27,19 +26,8 @@ type namedSecret struct {
 	stop  context.CancelFunc
 }
 
-const (
-	// syncTimeout bounds each wait for the objects of a watch: one that never comes in sync must not stop what is served for everybody.
-	syncTimeout = 5 * time.Second
-	// mostSecrets is how many Secrets with passwords are watched for one namespace. Each server holds a watch for each of them.
-	mostSecrets = 100
-)
-
-// awaitSync waits until the objects of watches are known, and reports whether they are.
-func awaitSync(ctx context.Context, known ...cache.DoneChecker) bool {
-	ctx, stop := context.WithTimeout(ctx, syncTimeout)
-	defer stop()
-	return cache.WaitFor(ctx, "", known...)
-}
+// mostSecrets is how many Secrets with passwords are watched for one namespace. Each server holds a watch for each of them.
+const mostSecrets = 100
 
 // needSecrets starts and stops watches of single Secrets, and returns when they are in sync or the time for that is over.
 func (f *feed) needSecrets(ctx context.Context, names map[types.NamespacedName]bool) {
@@ -83,15 +71,6 @@ func (f *feed) needSecrets(ctx context.Context, names map[types.NamespacedName]b
 func (f *feed) notifyWhen(ctx context.Context, known cache.DoneChecker) {
 	if cache.WaitFor(ctx, "", known) {
 		f.notify()
-	}
-}
-
-func isDone(c cache.DoneChecker) bool {
-	select {
-	case <-c.Done():
-		return true
-	default:
-		return false
 	}
 }
 
