@@ -82,13 +82,26 @@ func matchOf(p networkingv1.HTTPIngressPath) gateway.Match {
 // lonely tells people about canaries that take from nobody.
 func (t *translation) lonely() {
 	for _, i := range t.Served {
-		for at, c := range t.canaries {
-			if c.ingress == i && !c.used {
-				t.problem(i, "CanaryWithoutMain", "no other Ingress of the namespace serves path %s of %s: a canary takes a part of what another Ingress gets", cmp.Or(at.path, "/"), named(at.host))
-				break
+		if alone := t.alone(i); alone != nil {
+			t.problem(i, "CanaryWithoutMain", "no other Ingress of the namespace serves path %.200s of %s: a canary takes a part of what another Ingress gets", cmp.Or(alone.path, "/"), named(alone.host))
+		}
+	}
+}
+
+// alone returns the first place of a canary that takes from nobody. It is the same one each time, or people would be told of another one each time.
+func (t *translation) alone(i *networkingv1.Ingress) *place {
+	for _, rule := range i.Spec.Rules {
+		if rule.HTTP == nil {
+			continue
+		}
+		for _, p := range rule.HTTP.Paths {
+			at := placeOf(i.Namespace, strings.ToLower(rule.Host), matchOf(p))
+			if c := t.canaries[at]; c != nil && c.ingress == i && !c.used {
+				return &at
 			}
 		}
 	}
+	return nil
 }
 
 // expand returns the routes for a path of an Ingress with annotations.

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -110,5 +111,25 @@ func TestLargeExpressions(t *testing.T) {
 				t.Errorf("problems: %.2000v", result.Problems)
 			}
 		})
+	}
+}
+
+// TestManyLonelyCanaries: however many of its paths nobody serves, people are told the same of a canary each time.
+func TestManyLonelyCanaries(t *testing.T) {
+	o := withUsers(objects(t, "annotations.yaml"))
+	canary := o.Ingresses[0].DeepCopy()
+	canary.Annotations, canary.Spec.TLS = map[string]string{nginxPrefix + "canary": "true"}, nil
+	path := canary.Spec.Rules[0].HTTP.Paths[0]
+	canary.Spec.Rules = canary.Spec.Rules[:1]
+	canary.Spec.Rules[0].HTTP.Paths = nil
+	for n := range 50 {
+		path.Path = fmt.Sprintf("/%d", n)
+		canary.Spec.Rules[0].HTTP.Paths = append(canary.Spec.Rules[0].HTTP.Paths, path)
+	}
+	o.Ingresses = []*networkingv1.Ingress{canary}
+	for range 20 {
+		if problems := Ingresses(o).Problems; len(problems) != 1 || !strings.Contains(problems[0].Message, "path /0 of") {
+			t.Fatalf("%.300v", problems[0].Message)
+		}
 	}
 }
