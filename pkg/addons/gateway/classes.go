@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -41,14 +42,18 @@ func foreignClasses(classes []*networkingv1.IngressClass) map[string]bool {
 	return out
 }
 
-// mayWrite reports whether the status of an Ingress of another controller's class is for us to write. While that controller runs, it writes its
-// own addresses, and two that write would do so for ever; when it ends, it takes them away.
+// mayWrite reports whether the status of an Ingress of another controller's class is for us to write. While that controller runs, it writes
+// addresses, which can be those of our servers, and two that write would do so for ever; when it ends, it takes them away.
 func (w *statusWriter) mayWrite(i *networkingv1.Ingress, nodes []*corev1.Node) bool {
+	now := i.Status.LoadBalancer.Ingress
+	if last, wrote := w.written[i.UID]; len(now) == 0 || wrote {
+		return len(now) == 0 || equality.Semantic.DeepEqual(now, last)
+	}
 	own := map[string]bool{}
 	for _, n := range nodes {
 		for _, a := range n.Status.Addresses {
 			own[a.Address] = true
 		}
 	}
-	return !slices.ContainsFunc(i.Status.LoadBalancer.Ingress, func(a networkingv1.IngressLoadBalancerIngress) bool { return !own[a.IP] && !w.had[a.IP] })
+	return !slices.ContainsFunc(now, func(a networkingv1.IngressLoadBalancerIngress) bool { return !own[a.IP] && !w.had[a.IP] })
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,5 +69,59 @@ func TestTwoControllers(t *testing.T) {
 				t.Errorf("%+v %v", got.Status, err)
 			}
 		})
+	}
+}
+
+// TestOtherControllerWithOurAddresses: of two controllers that publish the addresses of the same servers ours does not write again what the other one
+// has changed, and does when the other one has taken its own away.
+func TestOtherControllerWithOurAddresses(t *testing.T) {
+	var nodes []*corev1.Node
+	for _, address := range []string{"192.0.2.1", "192.0.2.2"} {
+		nodes = append(nodes, &corev1.Node{Status: corev1.NodeStatus{
+			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		}})
+	}
+	nginx := class("nginx", "")
+	nginx.Spec.Controller = "k8s.io/ingress-nginx"
+	i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web"}, Spec: networkingv1.IngressSpec{IngressClassName: &nginx.Name}}
+	client := fake.NewClientset(i, nginx)
+	w := writer(client)
+	for n, step := range []struct {
+		change      bool
+		other, want []string
+		nodes       []*corev1.Node
+	}{
+		{false, nil, []string{"192.0.2.1", "192.0.2.2"}, nodes},
+		{true, []string{"192.0.2.1"}, []string{"192.0.2.1"}, nodes},
+		{true, []string{"192.0.2.1"}, []string{"192.0.2.1"}, nodes},
+		{true, nil, []string{"192.0.2.1", "192.0.2.2"}, nodes},
+		{false, nil, []string{"192.0.2.2"}, nodes[1:]},
+	} {
+		if step.change {
+			i.Status.LoadBalancer.Ingress = nil
+			for _, a := range step.other {
+				i.Status.LoadBalancer.Ingress = append(i.Status.LoadBalancer.Ingress, networkingv1.IngressLoadBalancerIngress{IP: a})
+			}
+			if _, err := client.NetworkingV1().Ingresses("shop").UpdateStatus(t.Context(), i, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.outcome.classes, w.outcome.all, w.outcome.nodes = []*networkingv1.IngressClass{nginx}, []*networkingv1.Ingress{i}, step.nodes
+		w.outcome.Served = []*networkingv1.Ingress{i}
+		if err := w.sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if i, err = client.NetworkingV1().Ingresses("shop").Get(t.Context(), "web", metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, a := range i.Status.LoadBalancer.Ingress {
+			got = append(got, a.IP)
+		}
+		if !slices.Equal(got, step.want) {
+			t.Errorf("step %d: %v, want %v", n, got, step.want)
+		}
 	}
 }

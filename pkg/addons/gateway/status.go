@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -60,7 +61,7 @@ func (s Status) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	ready()
-	w := &statusWriter{Status: s, client: client, api: api, policies: policies, had: map[string]bool{}, told: map[string]bool{}, written: map[types.UID]bool{}}
+	w := &statusWriter{Status: s, client: client, api: api, policies: policies, had: map[string]bool{}, told: map[string]bool{}, written: map[types.UID][]networkingv1.IngressLoadBalancerIngress{}}
 	for pause := firstPause; ; {
 		s.outcome.mu.Lock()
 		next := s.outcome.told
@@ -93,8 +94,8 @@ type statusWriter struct {
 	had      map[string]bool // addresses that this server has written
 	// classMade says that GatewayClass coracle has been created, or was there.
 	classMade bool
-	told      map[string]bool    // what people were told, and is still so
-	written   map[types.UID]bool // the Ingresses of which this server has written the status
+	told      map[string]bool                                         // what people were told, and is still so
+	written   map[types.UID][]networkingv1.IngressLoadBalancerIngress // of Ingresses, by this server
 }
 
 func (w *statusWriter) sync(ctx context.Context) error {
@@ -114,12 +115,15 @@ func (w *statusWriter) sync(ctx context.Context) error {
 		}
 		errs = append(errs, w.write(ctx, i, addresses))
 	}
+	exists := map[types.UID]bool{}
 	for _, i := range all {
-		if w.written[i.UID] && !served[i.UID] { // its class is another one now
+		exists[i.UID] = true
+		if _, wrote := w.written[i.UID]; wrote && !served[i.UID] { // its class is another one now
 			errs = append(errs, w.write(ctx, i, nil))
 			delete(w.written, i.UID)
 		}
 	}
+	maps.DeleteFunc(w.written, func(of types.UID, _ []networkingv1.IngressLoadBalancerIngress) bool { return !exists[of] })
 	errs = append(errs, w.gatewayClass(ctx, objects[gatewayClasses]))
 	problems := ingressProblems(result.Problems)
 	for _, s := range statuses {
@@ -198,7 +202,7 @@ func (w *statusWriter) write(ctx context.Context, i *networkingv1.Ingress, addre
 		want = append(want, networkingv1.IngressLoadBalancerIngress{IP: a})
 		w.had[a] = true
 	}
-	w.written[i.UID] = true
+	w.written[i.UID] = want
 	if equality.Semantic.DeepEqual(i.Status.LoadBalancer.Ingress, want) || len(i.Status.LoadBalancer.Ingress)+len(want) == 0 {
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 func writer(client *fake.Clientset) *statusWriter {
 	return &statusWriter{
 		Status: Status{Self: "server", Report: func(Report) {}, outcome: newOutcome()}, client: client,
-		told: map[string]bool{}, written: map[types.UID]bool{}, had: map[string]bool{},
+		told: map[string]bool{}, written: map[types.UID][]networkingv1.IngressLoadBalancerIngress{}, had: map[string]bool{},
 	}
 }
 
