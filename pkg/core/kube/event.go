@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +23,7 @@ func SendEvent(ctx context.Context, client kubernetes.Interface, source corev1.E
 	defer cancel()
 	now, namespace := metav1.Now(), cmp.Or(about.Namespace, metav1.NamespaceDefault)
 	_, err := client.CoreV1().Events(namespace).Create(ctx, &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()), Namespace: namespace},
+		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", strings.TrimRight(about.Name[:min(len(about.Name), longestInEvent)], "-."), now.UnixNano()), Namespace: namespace},
 		InvolvedObject: about, Type: kind, Reason: reason, Message: message, Source: source,
 		ReportingController: source.Component, ReportingInstance: source.Host,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
@@ -32,3 +33,6 @@ func SendEvent(ctx context.Context, client kubernetes.Interface, source corev1.E
 	}
 	return nil
 }
+
+// longestInEvent is how much of an object's name, in bytes, is in the name of an Event, which may not be longer than other names.
+const longestInEvent = 200
