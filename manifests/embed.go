@@ -1,8 +1,8 @@
 // Package manifests holds the objects that coracle puts into every cluster, and fills in what depends on a cluster's
 // settings. Package pkg/addons/manifests applies them.
 //
-// A file with the name of an add-on belongs to it: dns.yaml is left out with --disable dns. cis.yaml is for --profile=cis. Most add-ons have their file in
-// their own folder.
+// A file with the name of an add-on belongs to it: dns.yaml is left out with --disable dns. cis.yaml is for --profile=cis,
+// gateway-acme.yaml for --acme-email. Most add-ons have their file in their own folder.
 package manifests
 
 import (
@@ -47,7 +47,8 @@ func Render(cfg config.Config, addons ...File) ([]File, error) {
 		all = append(all, File{Name: name, Data: data})
 	}
 	all = slices.DeleteFunc(all, func(f File) bool {
-		return cfg.Disabled(strings.TrimSuffix(f.Name, ".yaml")) || f.Name == "cis.yaml" && !cfg.Security.CIS()
+		return cfg.Disabled(strings.TrimSuffix(f.Name, ".yaml")) || f.Name == "cis.yaml" && !cfg.Security.CIS() ||
+			f.Name == "gateway-acme.yaml" && (!cfg.ACME.Enabled() || cfg.Disabled("gateway"))
 	})
 	slices.SortFunc(all, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	values := variables(cfg.Network, cfg.API.LocalStorage)

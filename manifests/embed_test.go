@@ -49,6 +49,23 @@ func TestRenderLeavesOutWhatIsDisabled(t *testing.T) {
 	}
 }
 
+// TestRenderForACME: user system:coracle may read and change Secrets only where certificates are had by ACME.
+func TestRenderForACME(t *testing.T) {
+	for _, c := range []struct {
+		email    string
+		disabled []string
+		want     bool
+	}{{"", nil, false}, {"ops@example.com", nil, true}, {"ops@example.com", []string{"gateway"}, false}} {
+		files, err := Render(config.Config{Network: network(config.VXLAN, "10.43.0.10"), ACME: config.ACME{Email: c.email}, Disable: c.disabled})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.ContainsFunc(files, func(f File) bool { return f.Name == "gateway-acme.yaml" }); got != c.want {
+			t.Errorf("%+v: gateway-acme.yaml is there: %v", c, got)
+		}
+	}
+}
+
 func TestRenderForProfile(t *testing.T) {
 	for profile, want := range map[config.Profile]bool{config.ProfileStandard: false, config.ProfileCIS: true} {
 		files, err := Render(config.Config{Network: network(config.VXLAN, "10.43.0.10"), Security: config.Security{Profile: profile}})
