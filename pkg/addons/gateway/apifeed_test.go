@@ -7,14 +7,17 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
@@ -22,7 +25,8 @@ import (
 type definer struct {
 	mu      sync.Mutex
 	served  []string
-	garbled string // a kind whose objects are not what v1 says
+	garbled string        // a kind whose objects are not what v1 says
+	missed  chan struct{} // receives a value for each request for what is not served; nil if nobody wants to know
 }
 
 func (d *definer) serve(plurals ...string) {
@@ -50,6 +54,9 @@ func (d *definer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(map[string]any{"resources": list})
 	case !slices.Contains(served, plural):
 		http.NotFound(w, r)
+		if d.missed != nil {
+			d.missed <- struct{}{}
+		}
 	case r.URL.Query().Get("sendInitialEvents") != "":
 		http.Error(w, "only lists", http.StatusUnprocessableEntity)
 	case r.URL.Query().Get("watch") != "":
@@ -152,5 +159,25 @@ func TestLaterKinds(t *testing.T) {
 	_ = f.definitions.Delete(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "httproutes." + v1.GroupName}}) // in memory
 	if err := need(); err != nil || f.rest.has("httproutes") || !f.rest.has("grpcroutes") {
 		t.Errorf("%v %v", err, f.rest)
+	}
+}
+
+// TestRemovedDefinitions: a watch of a kind that is not there any more writes no errors until it is stopped.
+func TestRemovedDefinitions(t *testing.T) {
+	d := &definer{missed: make(chan struct{})}
+	f := api(t, d)
+	var said atomic.Int32
+	logger := funcr.New(func(_, args string) { said.Add(1); t.Log(args) }, funcr.Options{})
+	w := f.watch(klog.NewContext(t.Context(), logger), "httproutes", attachable()["httproutes"])
+	for range 4 { // the third request comes after the error of the first list and watch
+		<-d.missed
+	}
+	w.stop()
+	go func() {
+		for range d.missed { // so that none is held up
+		}
+	}()
+	if n := said.Load(); n > 0 {
+		t.Errorf("%d lines", n)
 	}
 }

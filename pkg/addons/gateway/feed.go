@@ -89,6 +89,7 @@ func (f *feed) need(ctx context.Context, needed bool) error {
 
 // watch watches objects in the form that trim returns, and announces changes of that form.
 func (f *feed) watch(ctx context.Context, informer cache.SharedIndexInformer, trim cache.TransformFunc) (cache.Store, cache.DoneChecker) {
+	kube.QuietWhenGone(informer)
 	_ = informer.SetTransform(trim) // it fails only after the informer is started
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { f.notify() },

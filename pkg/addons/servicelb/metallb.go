@@ -99,6 +99,7 @@ func (p *Pools) follow(ctx context.Context, kubeconfig string, changed func()) e
 	}
 	kind := schema.GroupVersionResource{Group: "metallb.io", Version: "v1beta1", Resource: "ipaddresspools"}
 	informer := dynamicinformer.NewFilteredDynamicInformer(client, kind, metalLBNamespace, 0, nil, nil).Informer()
+	kube.QuietWhenGone(informer)
 	p.objects = informer.GetStore()
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // it fails only after the informer is stopped
 		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
