@@ -34,8 +34,9 @@ func faulty[R ~string](reason R, format string, values ...any) *fault {
 type gatewayState struct {
 	object     *v1.Gateway
 	listeners  []*listener // its own, then those of ListenerSets
-	rejected   *fault      // why it is not accepted
-	unresolved *fault      // why its client certificate is not used
+	held       map[portKey]*held
+	rejected   *fault // why it is not accepted
+	unresolved *fault // why its client certificate is not used
 	// clientCertificate is the source of the gateway's own certificate for backends.
 	clientCertificate string
 	// insecure says that clients without a valid certificate are served on a listener that asks for one.

@@ -178,23 +178,35 @@ func (l *listener) routeKinds() {
 	}
 }
 
+// held are the listeners of a Gateway that have a port, all of one family of protocols. ListenerSets can add any number.
+type held struct {
+	first *listener
+	hosts map[string]*listener
+}
+
+// hold notes that a listener has its port and host.
+func (l *listener) hold() {
+	key := portKey{port: l.port, udp: l.protocol == v1.UDPProtocolType}
+	of := l.gateway.held[key]
+	if of == nil {
+		of = &held{first: l, hosts: map[string]*listener{}}
+		if l.gateway.held == nil {
+			l.gateway.held = map[portKey]*held{}
+		}
+		l.gateway.held[key] = of
+	}
+	of.hosts[l.host] = l
+}
+
 // conflicts finds another listener of the Gateway that comes first and has the same port and host, or the port for another protocol.
 func (l *listener) conflicts() {
-	for _, other := range l.gateway.listeners {
-		if other == l {
-			return
-		}
-		if other.port != l.port || (other.protocol == v1.UDPProtocolType) != (l.protocol == v1.UDPProtocolType) || !other.valid() {
-			continue
-		}
-		switch {
-		case family(other.protocol) != family(l.protocol):
-			l.conflicted = faulty(v1.ListenerReasonProtocolConflict, "listener %s has port %d for protocol %s", other.name, l.port, other.protocol)
-		case other.host == l.host:
-			l.conflicted = faulty(v1.ListenerReasonHostnameConflict, "listener %s has port %d for %s", other.name, l.port, cmp.Or(l.host, "all hosts"))
-		default:
-			continue
-		}
+	of := l.gateway.held[portKey{port: l.port, udp: l.protocol == v1.UDPProtocolType}]
+	if of == nil {
 		return
+	}
+	if family(of.first.protocol) != family(l.protocol) {
+		l.conflicted = faulty(v1.ListenerReasonProtocolConflict, "listener %s has port %d for protocol %s", of.first.name, l.port, of.first.protocol)
+	} else if other := of.hosts[l.host]; other != nil {
+		l.conflicted = faulty(v1.ListenerReasonHostnameConflict, "listener %s has port %d for %s", other.name, l.port, cmp.Or(l.host, "all hosts"))
 	}
 }

@@ -64,7 +64,9 @@ func Translate(o Objects) Result {
 	t.listenerSets()
 	for _, g := range t.gateways {
 		for _, l := range g.listeners {
-			t.listener(l)
+			if t.listener(l); l.valid() {
+				l.hold()
+			}
 		}
 	}
 	t.readRoutes()

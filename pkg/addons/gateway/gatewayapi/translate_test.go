@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -181,5 +182,23 @@ func TestLargeExpressions(t *testing.T) {
 	}})
 	if read {
 		t.Error("the rules of a route that is attached nowhere are read")
+	}
+}
+
+// TestManyListeners: what ListenerSets add does not take the square of its time, which would be minutes here.
+func TestManyListeners(t *testing.T) {
+	const many = 200_000
+	g := &gatewayState{object: &v1.Gateway{}}
+	began := time.Now()
+	for n := range many {
+		l := &listener{owner: g.object, gateway: g, host: fmt.Sprint(n % (many - 1)), port: 80, protocol: v1.HTTPProtocolType}
+		if l.conflicts(); (l.conflicted != nil) != (n == many-1) {
+			t.Fatalf("listener %d: %+v", n, l.conflicted)
+		}
+		g.listeners = append(g.listeners, l)
+		l.hold()
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it took %v", took)
 	}
 }
