@@ -190,6 +190,8 @@ func (f *apiFeed) without(ctx context.Context, plural string) error {
 // servedKinds returns the plurals of the kinds that the API server serves.
 func (f *apiFeed) servedKinds(ctx context.Context) (map[string]bool, error) {
 	out := map[string]bool{}
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
 	data, err := f.client.Get().AbsPath("/apis/" + v1.GroupVersion.String()).Do(ctx).Raw()
 	if apierrors.IsNotFound(err) {
 		return out, nil

@@ -28,6 +28,7 @@ type policyFeed struct {
 	dynamic dynamic.Interface
 
 	store cache.Store // nil while there is no need for it
+	known cache.DoneChecker
 	stop  context.CancelFunc
 }
 
@@ -53,28 +54,43 @@ func (f *policyFeed) need(ctx context.Context, needed bool) error {
 		f.stop()
 		f.store = nil
 		return nil
-	case !needed || f.store != nil:
+	case !needed:
 		return nil
 	}
+	if f.store == nil {
+		if defined, err := f.defined(ctx); !defined || err != nil {
+			return err
+		}
+		var within context.Context
+		within, f.stop = context.WithCancel(ctx)
+		f.store, f.known = f.feed.watch(within, dynamicinformer.NewFilteredDynamicInformer(f.dynamic, routepolicy.API(), "", 0, nil, nil).Informer(), read)
+	}
+	if !awaitSync(ctx, f.known) {
+		if defined, err := f.defined(ctx); !defined && err == nil { // it was deleted meanwhile
+			f.stop()
+			f.store = nil
+			return nil
+		}
+		return errors.New("the API server does not answer with all RoutePolicies yet")
+	}
+	return nil
+}
+
+// defined reports whether there is the kind; an error says that it is not known.
+func (f *policyFeed) defined(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
 	if _, err := f.dynamic.Resource(routepolicy.API()).List(ctx, metav1.ListOptions{Limit: 1}); apierrors.IsNotFound(err) {
 		definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 		_, defined := f.dynamic.Resource(definitions).Get(ctx, routepolicy.API().GroupResource().String(), metav1.GetOptions{})
 		if apierrors.IsNotFound(defined) {
-			return nil // somebody has deleted the kind, and with it all policies
+			return false, nil // somebody has deleted the kind, and with it all policies
 		}
-		return fmt.Errorf("the API server does not serve RoutePolicies yet: %w", err)
+		return false, fmt.Errorf("the API server does not serve RoutePolicies yet: %w", err)
 	} else if err != nil {
-		return fmt.Errorf("asking for RoutePolicies: %w", err)
+		return false, fmt.Errorf("asking for RoutePolicies: %w", err)
 	}
-	within, stop := context.WithCancel(ctx)
-	informer := dynamicinformer.NewFilteredDynamicInformer(f.dynamic, routepolicy.API(), "", 0, nil, nil).Informer()
-	store, known := f.feed.watch(within, informer, read)
-	if !awaitSync(ctx, known) {
-		stop()
-		return errors.New("the API server does not answer with all RoutePolicies yet")
-	}
-	f.store, f.stop = store, stop
-	return nil
+	return true, nil
 }
 
 // read makes of what comes from the API what the gateway reads.
