@@ -33,7 +33,7 @@ func (s Issuer) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	ready()
-	w := &issuing{Issuer: s, client: client, probes: newProbes(s.Self)}
+	w := &issuing{Issuer: s, client: client, probes: newProbes(s.Self), blocked: blocked{}}
 	for pause := firstPause; ; {
 		wanted, nodes, next := s.outcome.wanted()
 		at, err := w.step(ctx, wanted, nodes)
@@ -71,6 +71,7 @@ type issuing struct {
 	probes  probes
 	account *acme.Account // nil before it is needed, and after an error
 	ledger  *ledger       // nil before it was read, and after an error
+	blocked blocked
 }
 
 // step works on one certificate, if one is due, and returns when to go on without a change; the zero time if there is nothing to wait for.
@@ -83,17 +84,19 @@ func (w *issuing) step(ctx context.Context, wanted []translate.Wanted, nodes []*
 		return time.Time{}, err
 	}
 	candidates := w.candidates(wanted)
+	next, at, err := w.next(ctx, wanted, candidates)
+	if err != nil {
+		return time.Time{}, err
+	}
 	problems := w.problems(wanted, candidates)
 	w.report(problems)
-	next, at := w.ledger.book.Next(candidates, time.Now())
-	if next == nil {
+	if next < 0 {
 		if look := time.Now().Add(ledgerAge); len(problems) > 0 && at.After(look) {
 			at = look
 		}
 		return at, nil
 	}
-	of := wanted[slices.IndexFunc(candidates, func(c acme.Candidate) bool { return c.Secret == next.Secret })]
-	if err := w.order(ctx, *next, of, nodes); err != nil {
+	if err := w.order(ctx, candidates[next], wanted[next], nodes); err != nil {
 		w.ledger = nil
 		return time.Time{}, err
 	}
@@ -160,6 +163,9 @@ func (w *issuing) problems(wanted []translate.Wanted, candidates []acme.Candidat
 	now := time.Now()
 	for i, of := range wanted {
 		why, again := w.ledger.book.Problem(candidates[i], now)
+		if one, ok := w.blocked[candidates[i].Secret]; ok {
+			why, again = one.why, one.until
+		}
 		text := ""
 		if leaf := candidates[i].Leaf; leaf != nil && leaf.NotAfter.Sub(now) < soon && now.After(acme.Due(leaf).Add(time.Hour)) {
 			text = fmt.Sprintf("the certificate of Secret %s ends at %s", of.Secret, clock(leaf.NotAfter))

@@ -119,7 +119,7 @@ func newCertificates(t *testing.T) *certificatesOf {
 
 // leader returns what works on the server that leads.
 func (c *certificatesOf) leader() *issuing {
-	w := &issuing{Issuer: Issuer{Self: "server", ACME: c.acme, outcome: newOutcome()}, client: c.client, probes: newProbes("server")}
+	w := &issuing{Issuer: Issuer{Self: "server", ACME: c.acme, outcome: newOutcome()}, client: c.client, probes: newProbes("server"), blocked: blocked{}}
 	w.probes.port, w.probes.secure, w.probes.own, w.probes.others = strconv.Itoa(c.port), strconv.Itoa(c.secure), time.Second, 0
 	return w
 }
@@ -251,27 +251,5 @@ func TestIssuer(t *testing.T) {
 	})
 	if _, err := c.client.CoreV1().Secrets("kube-system").Get(t.Context(), challengesSecret, metav1.GetOptions{}); err == nil {
 		t.Error("challenges are left")
-	}
-}
-
-// TestIssuerWithoutGateway: nothing is validated while the gateway of this server does not answer on port 80; then it is by TLS, with the same order.
-func TestIssuerWithoutGateway(t *testing.T) {
-	c := newCertificates(t)
-	w, web := c.leader(), want("shop", "web", "a.test")
-	w.probes.port, w.probes.own = "1", 100*time.Millisecond
-	if wait := time.Until(c.run(t, w, web)); wait < 30*time.Second || wait > 2*time.Minute {
-		t.Errorf("it looks again after %s", wait)
-	}
-	if events := c.events(t, web); !strings.Contains(events, "the gateway of server server does not answer ACME servers on port 1") {
-		t.Errorf("the Events are %s", events)
-	}
-	if n := c.server.Count("Attempting to validate"); n != 0 {
-		t.Errorf("%d validations", n)
-	}
-	w.ledger.book.Server.Until = time.Time{}
-	c.run(t, w, web)
-	c.stored(t, web)
-	if n := c.server.Count("Added order"); n != 1 {
-		t.Errorf("%d orders", n)
 	}
 }

@@ -16,13 +16,14 @@ import (
 
 // order has a certificate made, and stores it. It writes down before what it asks for, and afterwards what came of it.
 func (w *issuing) order(ctx context.Context, c acme.Candidate, of translate.Wanted, nodes []*corev1.Node) error {
-	if _, err := find(ctx, w.client, of.Secret); errors.As(err, new(notOursError)) {
-		if again, news := w.ledger.book.Blocked(c, err.Error(), time.Now()); news {
-			w.failed(ctx, c, of, err.Error(), again)
-		}
+	alternative, err := w.probes.alternative(ctx, nodes, w.ledger.book.Alternative(c))
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil { // no host can be validated
+		why := acme.Sentence(err)
+		w.failed(ctx, c, of, why, w.ledger.book.Unreachable(c, why, time.Now()))
 		return w.ledger.write(ctx, w.client)
-	} else if err != nil {
-		return err
 	}
 	order, err := w.ledger.book.Begin(c, time.Now())
 	if err != nil {
@@ -32,7 +33,7 @@ func (w *issuing) order(ctx context.Context, c acme.Candidate, of translate.Want
 		return err
 	}
 	w.tell(ctx, of, corev1.EventTypeNormal, "CertificateOrdered", "asking %s for a certificate for %s", w.ACME.Server, strings.Join(c.Hosts, ", "))
-	chain, leaf, err := w.obtain(ctx, order, w.ledger.book.Alternative(c), nodes)
+	chain, leaf, err := w.obtain(ctx, order, alternative, nodes)
 	var unstored error
 	if err == nil {
 		unstored = store(ctx, w.client, of.Secret, w.ACME.Server, chain, []byte(order.Key))
@@ -50,6 +51,8 @@ func (w *issuing) order(ctx context.Context, c acme.Candidate, of translate.Want
 			of.Secret, strings.Join(c.Hosts, ", "), clock(leaf.NotAfter), clock(acme.Due(leaf)))
 	case errors.As(err, &refusal):
 		w.refused(ctx, c, of, refusal.Error(), refusal.RateLimited())
+	case errors.As(err, new(unansweredError)): // of these hosts only: nobody else waits
+		w.refused(ctx, c, of, acme.Sentence(err), false)
 	default:
 		w.account = nil
 		why := acme.Sentence(err)

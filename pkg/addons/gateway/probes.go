@@ -49,22 +49,61 @@ func newProbes(self string) probes {
 	}}
 }
 
-// await returns when the gateways of all servers answer, or only this server's when the others have had their time.
-func (p probes) await(ctx context.Context, nodes []*corev1.Node, all []acme.Challenge) error {
-	own, waiting := "", map[string]string{} // addresses by node
+// addresses returns the address of this server, and those of others that are ready, by node.
+func (p probes) addresses(nodes []*corev1.Node) (own string, others map[string]string, err error) {
+	others = map[string]string{}
 	for _, n := range nodes {
 		for _, a := range n.Status.Addresses {
 			switch {
 			case a.Type != corev1.NodeInternalIP:
 			case n.Name == p.self && own == "":
 				own = a.Address
-			case n.Name != p.self && waiting[n.Name] == "" && kube.NodeReadiness(n) == corev1.ConditionTrue:
-				waiting[n.Name] = a.Address
+			case n.Name != p.self && others[n.Name] == "" && kube.NodeReadiness(n) == corev1.ConditionTrue:
+				others[n.Name] = a.Address
 			}
 		}
 	}
 	if own == "" {
-		return fmt.Errorf("the Node %s of this server has no address", p.self)
+		return "", nil, fmt.Errorf("the Node %s of this server has no address", p.self)
+	}
+	return own, others, nil
+}
+
+// alternative returns whether to take TLS-ALPN-01: what is preferred, unless only the port for the other kind is open here. It is an error if neither
+// is: then nothing need be asked for any host.
+func (p probes) alternative(ctx context.Context, nodes []*corev1.Node, preferred bool) (bool, error) {
+	own, _, err := p.addresses(nodes)
+	if err != nil {
+		return false, err
+	}
+	dialer := net.Dialer{Timeout: probeTimeout}
+	for began := time.Now(); ; {
+		for _, tls := range []bool{preferred, !preferred} {
+			conn, dialErr := dialer.DialContext(ctx, "tcp", net.JoinHostPort(own, p.portOf(acme.Challenge{TLS: tls})))
+			if dialErr == nil {
+				return tls, conn.Close()
+			}
+			err = dialErr
+		}
+		if time.Since(began) > p.own {
+			return false, fmt.Errorf("the gateway of server %s does not answer ACME servers on port %s or %s: %w", p.self, p.port, p.secure, err)
+		}
+		if err := lifecycle.Sleep(ctx, probePause); err != nil {
+			return false, err
+		}
+	}
+}
+
+// unansweredError says that the gateway of this server is there and does not have the answers of an order, whose hosts may lead elsewhere.
+type unansweredError string
+
+func (e unansweredError) Error() string { return string(e) }
+
+// await returns when the gateways of all servers answer, or only this server's when the others have had their time.
+func (p probes) await(ctx context.Context, nodes []*corev1.Node, all []acme.Challenge) error {
+	own, waiting, err := p.addresses(nodes)
+	if err != nil {
+		return err
 	}
 	began := time.Now()
 	for {
@@ -81,7 +120,7 @@ func (p probes) await(ctx context.Context, nodes []*corev1.Node, all []acme.Chal
 		case err == nil && len(waiting) == 0:
 			return nil
 		case err != nil && time.Since(began) > p.own:
-			return fmt.Errorf("the gateway of server %s does not answer ACME servers on port %s: %w", p.self, p.portOf(all[0]), err)
+			return unansweredError(fmt.Sprintf("the gateway of server %s does not answer ACME servers on port %s: %v", p.self, p.portOf(all[0]), err))
 		}
 		if err := lifecycle.Sleep(ctx, probePause); err != nil {
 			return err

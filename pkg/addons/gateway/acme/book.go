@@ -11,7 +11,7 @@ import (
 // neither a restart nor another leader asks more than is allowed. It is written before each order.
 type Book struct {
 	Directory string `json:"directory"`
-	// Hosts are those that wait: of which an order has failed, or was made lately.
+	// Hosts are those that wait: of which an order has failed, or was made lately. Only an order adds some.
 	Hosts map[string]Wait `json:"hosts,omitempty"`
 	// Orders are the times of the last hour's orders, by namespace.
 	Orders map[string][]time.Time `json:"orders,omitempty"`
@@ -25,7 +25,8 @@ type Book struct {
 type Wait struct {
 	Until    time.Time `json:"until"`
 	Failures int       `json:"failures,omitempty"` // in a row
-	Why      string    `json:"why,omitempty"`      // of the last failure
+	Why      string    `json:"why,omitempty"`      // of the last failure, maxWhy at most
+	Of       string    `json:"of,omitempty"`       // the namespace of the last order
 }
 
 // Open is an order that was begun, for a Secret NAMESPACE/NAME.
@@ -39,6 +40,7 @@ type Candidate struct {
 	Secret, Namespace string
 	Hosts             []string
 	Leaf              *x509.Certificate // that there is; nil if there is none that serves all the hosts
+	Blocked           int               // certificates of the namespace that cannot be ordered: it comes after others by as many orders
 }
 
 // Due returns when a certificate is to be renewed: after two thirds of its life.
@@ -69,7 +71,7 @@ func (b *Book) before(c, than Candidate, due, thanDue time.Time) bool {
 	if first := c.Leaf == nil; first != (than.Leaf == nil) {
 		return !first
 	}
-	return cmp.Or(len(b.Orders[c.Namespace])-len(b.Orders[than.Namespace]), due.Compare(thanDue)) < 0
+	return cmp.Or(len(b.Orders[c.Namespace])+c.Blocked-len(b.Orders[than.Namespace])-than.Blocked, due.Compare(thanDue)) < 0
 }
 
 // due returns when a certificate may be ordered.
@@ -94,6 +96,9 @@ func (b *Book) due(c Candidate, now time.Time) time.Time {
 	most := maxOrders
 	if first {
 		most = maxFirstOrders
+	}
+	if len(of) >= fewOrders {
+		most -= ordersForFew
 	}
 	due = later(due, free(of, maxNamespaceOrders, now))
 	return later(due, free(total, most, now))
@@ -128,7 +133,7 @@ func (b *Book) Begin(c Candidate, now time.Time) (*Order, error) {
 	b.Orders[c.Namespace] = append(b.Orders[c.Namespace], now)
 	for _, h := range c.Hosts {
 		w := b.Hosts[h]
-		w.Until = now.Add(pause(w.Failures, firstWait, lastWait))
+		w.Until, w.Of = now.Add(pause(w.Failures, firstWait, lastWait)), c.Namespace
 		b.wait(h, w)
 	}
 	return &b.Open.Order, nil
@@ -147,7 +152,7 @@ func (b *Book) Alternative(c Candidate) bool {
 func (b *Book) Succeeded(c Candidate, leaf *x509.Certificate, now time.Time) {
 	b.Open, b.Server = nil, Wait{}
 	for _, h := range c.Hosts {
-		b.wait(h, Wait{Until: now.Add(min(afterSuccess, leaf.NotAfter.Sub(leaf.NotBefore)/2))})
+		b.wait(h, Wait{Until: now.Add(min(afterSuccess, leaf.NotAfter.Sub(leaf.NotBefore)/2)), Of: c.Namespace})
 	}
 }
 
@@ -161,31 +166,19 @@ func (b *Book) Refused(c Candidate, why string, limited bool, now time.Time) (ag
 			wait = max(wait, limitedWait)
 		}
 		again = later(again, now.Add(wait))
-		b.wait(h, Wait{Until: now.Add(wait), Failures: w.Failures + 1, Why: why})
+		b.wait(h, Wait{Until: now.Add(wait), Failures: w.Failures + 1, Why: short(why), Of: c.Namespace})
 	}
 	return again
 }
 
-// Blocked writes down that an order cannot be placed because of something in the cluster that people can change, and returns when to look again, and
-// whether that is news.
-func (b *Book) Blocked(c Candidate, why string, now time.Time) (again time.Time, news bool) {
-	again = now.Add(lookAgain)
-	for _, h := range c.Hosts {
-		w := b.Hosts[h]
-		news = news || w.Why != why
-		w.Until, w.Why = again, why
-		b.wait(h, w)
-	}
-	return again, news
-}
-
 // Unreachable writes down that nothing can be asked, and returns when it may be tried again. The order stays open.
 func (b *Book) Unreachable(c Candidate, why string, now time.Time) (again time.Time) {
-	b.Server = Wait{Until: now.Add(pause(b.Server.Failures, firstServerTry, lastServerTry)), Failures: b.Server.Failures + 1, Why: why}
+	b.Server = Wait{Until: now.Add(pause(b.Server.Failures, firstServerTry, lastServerTry)), Failures: b.Server.Failures + 1, Why: short(why)}
 	for _, h := range c.Hosts {
-		w := b.Hosts[h]
-		w.Until = b.Server.Until
-		b.wait(h, w)
+		if w, ok := b.Hosts[h]; ok { // Begin has it wait for longer
+			w.Until = b.Server.Until
+			b.wait(h, w)
+		}
 	}
 	return b.Server.Until
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -92,11 +93,11 @@ func TestLimits(t *testing.T) {
 	began := now
 	at := order(all)
 	for _, namespace := range []string{"a", "b", "c", "d"} {
-		if n := count[namespace]; n < maxFirstOrders/4 {
-			t.Errorf("namespace %s has %d orders of %d", namespace, n, maxFirstOrders)
+		if n := count[namespace]; n < (maxFirstOrders-ordersForFew)/4 {
+			t.Errorf("namespace %s has %d orders of %d", namespace, n, maxFirstOrders-ordersForFew)
 		}
 	}
-	if total := count["a"] + count["b"] + count["c"] + count["d"]; total != maxFirstOrders || count["a"] > maxNamespaceOrders || at != began.Add(time.Hour) {
+	if total := count["a"] + count["b"] + count["c"] + count["d"]; total != maxFirstOrders-ordersForFew || count["a"] > maxNamespaceOrders || at != began.Add(time.Hour) {
 		t.Errorf("%v orders; the next one after %s", count, at.Sub(began))
 	}
 	order(append(all, renewed))
@@ -176,21 +177,64 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestBlocked: what people can change in the cluster is looked at again soon, told once, and no failure.
-func TestBlocked(t *testing.T) {
-	b, now, c := new(Book), time.Now(), candidate("shop", "taken", "a.test")
-	for i := range 10 {
-		next, at := b.Next([]Candidate{c}, now)
-		if next == nil {
-			now = at
-			continue
-		}
-		if _, news := b.Blocked(*next, "it is another's", now); news != (i == 0) {
-			t.Errorf("news: %v at %d", news, i)
+// TestSize: the book fits into a Secret whatever fails, and what one namespace has in it drops nothing of another.
+func TestSize(t *testing.T) {
+	b, now := new(Book), time.Now()
+	b.Refused(candidate("shop", "shop", "shop.test"), "no", false, now)
+	for _, why := range []string{strings.Repeat("\"", 4000), strings.Repeat("<", 4000), strings.Repeat("\u2028", 4000), strings.Repeat("\x00", 4000), strings.Repeat("\xff", 4000), strings.Repeat("é", 4000)} {
+		for i := range 50 {
+			c := candidate("evil", "evil")
+			for n := range 20 {
+				c.Hosts = append(c.Hosts, fmt.Sprintf("%0230d.%s.test", 20*i+n, fmt.Sprintf("%x", why[:8])))
+			}
+			b.Refused(c, why, true, now)
+			b.Unreachable(c, why, now)
 		}
 	}
-	if why, again := b.Problem(c, now); why != "it is another's" || again.Sub(now) > lookAgain || b.Alternative(c) {
-		t.Errorf("%q until %s", why, again)
+	later := now.Add(time.Minute)
+	b.Next(nil, later)
+	text, err := json.Marshal(b)
+	if err != nil || len(text) > 900<<10 {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	if len(b.Hosts) != maxHostsKept || b.Hosts["shop.test"].Failures != 1 {
+		t.Errorf("%d hosts, of shop %+v", len(b.Hosts), b.Hosts["shop.test"])
+	}
+}
+
+// TestGreedy: namespaces that want more orders than there are leave some to those that want few, of first certificates and of what they pass off as renewals.
+func TestGreedy(t *testing.T) {
+	for _, leaf := range []*x509.Certificate{nil, {NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1, 0)}} {
+		b, now := new(Book), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		var all []Candidate
+		for i := range 300 {
+			c := candidate(fmt.Sprintf("evil-%d", i%6), fmt.Sprint(i), fmt.Sprintf("h%d.test", i))
+			c.Leaf = leaf
+			all = append(all, c)
+		}
+		order := func(all []Candidate) (count int) {
+			for {
+				next, _ := b.Next(all, now)
+				if next == nil {
+					return count
+				}
+				if _, err := b.Begin(*next, now); err != nil {
+					t.Fatal(err)
+				}
+				b.Refused(*next, "no", false, now)
+				now = now.Add(time.Second)
+				count++
+			}
+		}
+		greedy := order(all)
+		if mine := order([]Candidate{candidate("shop", "shop", "shop.test"), candidate("shop", "more", "more.test")}); leaf == nil && mine != 2 {
+			t.Errorf("%d orders are left after %d of others", mine, greedy)
+		}
+		renewal := candidate("blog", "blog", "blog.test")
+		renewal.Leaf = &x509.Certificate{NotBefore: now.Add(-3 * time.Hour), NotAfter: now.Add(time.Hour)}
+		if order([]Candidate{renewal}) != 1 {
+			t.Errorf("no renewal after %d orders of others", greedy)
+		}
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Limits of what is asked, which are below those of Let's Encrypt (300 orders in 3 hours for an account, 5 failures in an hour for a host).
@@ -12,13 +14,15 @@ const (
 	maxOrders          = 90 // in an hour
 	maxFirstOrders     = 70 // of them for what is not a renewal, so that nobody's new hosts keep others' certificates from being renewed
 	maxNamespaceOrders = 30 // in an hour
-	maxHostsKept       = 2000
+	fewOrders          = 3  // in an hour: a namespace with fewer gets the last ones, so that some that want many take none from the others
+	ordersForFew       = 15
+	maxHostsKept       = 1000 // with maxWhy they fit into a Secret, of 1 MiB at most
+	maxWhy             = 400  // bytes in JSON
 
 	firstWait      = 10 * time.Minute // after a failure of a host; it doubles with each
 	lastWait       = 12 * time.Hour
 	firstServerTry = time.Minute // after a failure of the ACME server
 	lastServerTry  = time.Hour
-	lookAgain      = time.Minute
 	limitedWait    = time.Hour        // after the ACME server said that it was asked too often
 	afterSuccess   = 10 * time.Minute // if Secrets are deleted, for example
 )
@@ -46,12 +50,45 @@ func (b *Book) forget(now time.Time) {
 	if fromTheFuture(b.Server, now) {
 		b.Server = Wait{}
 	}
-	if over := len(b.Hosts) - maxHostsKept; over > 0 {
-		oldest := slices.SortedFunc(maps.Keys(b.Hosts), func(x, y string) int { return b.Hosts[x].Until.Compare(b.Hosts[y].Until) })
-		for _, h := range oldest[:over] {
-			delete(b.Hosts, h)
+	b.fit()
+}
+
+// fit drops hosts that are too many, each from the namespace that has the most: its soonest one.
+func (b *Book) fit() {
+	if len(b.Hosts) <= maxHostsKept {
+		return
+	}
+	of := map[string][]string{}
+	for _, h := range slices.SortedFunc(maps.Keys(b.Hosts), func(x, y string) int { return b.Hosts[x].Until.Compare(b.Hosts[y].Until) }) {
+		of[b.Hosts[h].Of] = append(of[b.Hosts[h].Of], h)
+	}
+	for len(b.Hosts) > maxHostsKept {
+		most := ""
+		for namespace, hosts := range of {
+			if len(hosts) > len(of[most]) {
+				most = namespace
+			}
+		}
+		delete(b.Hosts, of[most][0])
+		of[most] = of[most][1:]
+	}
+}
+
+// short cuts a text to maxWhy bytes, as JSON has them: a character that it escapes takes six.
+func short(why string) string {
+	size := 0
+	for at, r := range why {
+		switch {
+		case r < ' ' || strings.ContainsRune("\"\\<>&\u2028\u2029\ufffd\x7f", r):
+			size += 6
+		default:
+			size += utf8.RuneLen(r)
+		}
+		if size > maxWhy {
+			return why[:at]
 		}
 	}
+	return why
 }
 
 // fromTheFuture reports whether a wait was written while the clock was far ahead.

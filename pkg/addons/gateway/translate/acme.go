@@ -33,6 +33,18 @@ func AsksForACME(annotations map[string]string) bool {
 	return annotations[annotationTLSACME] == "true"
 }
 
+// findPassed notes the hosts whose TLS connections backends of a namespace get as they are.
+func (t *translation) findPassed() {
+	t.passed = map[[2]string]bool{}
+	for _, i := range t.Served {
+		for _, rule := range i.Spec.Rules {
+			if a := t.asked[i]; a.passthrough && !a.closed {
+				t.passed[[2]string{i.Namespace, strings.ToLower(rule.Host)}] = true
+			}
+		}
+	}
+}
+
 // claims tells the orders who has which host.
 func (t *translation) claims() {
 	if t.orders == nil {
@@ -66,6 +78,10 @@ func (t *translation) acme(i *networkingv1.Ingress, key types.NamespacedName, c 
 	}
 	var asked []string
 	for _, host := range hosts {
+		if t.passed[[2]string{i.Namespace, host}] {
+			t.problem(i, "CertificateRefused", "host %s has ssl-passthrough: its backend has the certificate, and none is asked for it", host)
+			continue
+		}
 		other := t.secured[host]
 		if other == nil && !found && t.claim(i, host) == i.Namespace {
 			t.secured[host] = i

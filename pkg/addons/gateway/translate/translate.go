@@ -71,6 +71,8 @@ type Result struct {
 	Served []*networkingv1.Ingress
 	// Problems are what people are told in Events.
 	Problems []Problem
+	// Hosts are those that Ingresses have, each with the one that came first.
+	Hosts map[string]types.NamespacedName
 }
 
 // Problem is something in an Ingress that is not served as it was meant.
@@ -105,6 +107,7 @@ func Ingresses(o Objects) Result {
 	t.listen(o)
 	t.claims()
 	t.annotate()
+	t.findPassed()
 	for _, i := range t.Served {
 		if t.asked[i].canary == nil {
 			t.rules(i)
@@ -115,6 +118,10 @@ func Ingresses(o Objects) Result {
 	t.lonely()
 	for _, key := range slices.SortedFunc(maps.Keys(t.chosen), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
 		t.Config.Certificates = append(t.Config.Certificates, t.chosen[key])
+	}
+	t.Hosts = map[string]types.NamespacedName{}
+	for host, i := range t.owners {
+		t.Hosts[host] = types.NamespacedName{Namespace: i.Namespace, Name: i.Name}
 	}
 	slices.SortStableFunc(t.Config.Routes, func(a, b gateway.Route) int {
 		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Path, b.Path), strings.Compare(string(b.Kind), string(a.Kind)))
@@ -149,10 +156,11 @@ type translation struct {
 	nginx     map[string]bool // the names of classes of ingress-nginx
 	asked     map[*networkingv1.Ingress]*annotated
 	canaries  map[place]*canaryBackend
-	matched   map[string]bool // by namespace and host: paths are regular expressions
-	tlsHosts  map[string]bool // by namespace and host: an Ingress names a certificate
-	ruled     map[string]bool // hosts that have rules
-	rooted    map[string]bool // hosts that have an app-root
+	matched   map[string]bool    // by namespace and host: paths are regular expressions
+	tlsHosts  map[string]bool    // by namespace and host: an Ingress names a certificate
+	ruled     map[string]bool    // hosts that have rules
+	rooted    map[string]bool    // hosts that have an app-root
+	passed    map[[2]string]bool // by namespace and host: backends terminate TLS
 }
 
 func (t *translation) problem(i *networkingv1.Ingress, reason, format string, values ...any) {

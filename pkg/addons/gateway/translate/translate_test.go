@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -152,6 +153,34 @@ func TestOrdersOfOthers(t *testing.T) {
 	}
 	if all := o.List(); len(all) != 5 {
 		t.Errorf("%+v", all)
+	}
+}
+
+// TestPassedHosts: no certificate is asked for a host whose backend terminates TLS, by whichever Ingress of the namespace. Another namespace cannot say so.
+func TestPassedHosts(t *testing.T) {
+	pass := map[string]string{nginxPrefix + "ssl-passthrough": "true"}
+	o := Objects{Classes: []*networkingv1.IngressClass{{ObjectMeta: metav1.ObjectMeta{Name: Class}, Spec: networkingv1.IngressClassSpec{Controller: Controller}}}, Orders: NewOrders()}
+	for age, c := range []struct {
+		namespace, name, host string
+		annotations           map[string]string
+	}{
+		{"shop", "passed", "passed.test", map[string]string{AnnotationACME: "true"}}, {"shop", "web", "web.test", map[string]string{AnnotationACME: "true"}},
+		{"shop", "passing", "passed.test", pass}, {"evil", "passing", "web.test", pass},
+	} {
+		class, kind := Class, networkingv1.PathTypePrefix
+		o.Ingresses = append(o.Ingresses, &networkingv1.Ingress{
+			ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.name, Annotations: c.annotations, CreationTimestamp: metav1.Unix(int64(age), 0)},
+			Spec: networkingv1.IngressSpec{IngressClassName: &class, TLS: []networkingv1.IngressTLS{{Hosts: []string{c.host}, SecretName: c.name}}, Rules: []networkingv1.IngressRule{{
+				Host: c.host, IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: &kind}}}},
+			}}},
+		})
+	}
+	result := Ingresses(o)
+	if all := o.Orders.List(); len(all) != 1 || all[0].Secret.Name != "web" {
+		t.Errorf("wanted are %+v", all)
+	}
+	if told := fmt.Sprint(result.Problems); !strings.Contains(told, "host passed.test has ssl-passthrough") {
+		t.Error(told)
 	}
 }
 
