@@ -219,7 +219,7 @@ func (w *working) sync(ctx context.Context) error {
 	o := &outputs{ingresses: translate.Ingresses(objects), read: objects}
 	own := w.api.objects()
 	own.Services, own.Slices, own.Certificates, own.Node = objects.Services, objects.Slices, objects.Certificates, objects.Node
-	own.Pools, own.Ingresses = w.Addresses.Pools(), len(o.ingresses.Served) > 0
+	own.Pools, own.Ingresses, own.Hosts, own.Orders = w.Addresses.Pools(), len(o.ingresses.Served) > 0, o.ingresses.Hosts, objects.Orders
 	o.api = gatewayapi.Translate(own)
 	w.Addresses.SetGateways(o.api.Addressed())
 	config, endpoints := o.merged()

@@ -100,6 +100,7 @@ func (t *translation) parentOf(r *route, ref v1.ParentReference) (*gatewayState,
 // choose attaches a route to those of the listeners that a reference means, and that allow it.
 func (t *translation) choose(r *route, ref v1.ParentReference, listeners []*listener, to *attachment) *fault {
 	var named, allowed, matched bool
+	var taken *fault
 	for _, l := range listeners {
 		if ref.SectionName != nil && *ref.SectionName != l.name || ref.Port != nil && *ref.Port != l.port || l.conflicted != nil {
 			continue
@@ -110,6 +111,10 @@ func (t *translation) choose(r *route, ref v1.ParentReference, listeners []*list
 		}
 		allowed = true
 		for _, h := range r.hostsOn(l) {
+			if of, ok := t.ingressOf(l, h); ok {
+				taken = ofIngress(v1.RouteReasonNoMatchingListenerHostname, h, of)
+				continue
+			}
 			matched = true
 			l.attached[r.object.GetUID()] = true
 			to.add(h, l)
@@ -120,8 +125,12 @@ func (t *translation) choose(r *route, ref v1.ParentReference, listeners []*list
 		return faulty(v1.RouteReasonNoMatchingParent, "%s has no such listener", ref.Name)
 	case !allowed:
 		return faulty(v1.RouteReasonNotAllowedByListeners, "the listeners of %s do not allow a %s of namespace %s (allowedRoutes)", ref.Name, r.kind, r.object.GetNamespace())
+	case !matched && taken != nil:
+		return taken
 	case !matched:
 		return faulty(v1.RouteReasonNoMatchingListenerHostname, "no listener of %s serves the host names of the route", ref.Name)
+	case taken != nil:
+		r.drop(taken)
 	}
 	return nil
 }

@@ -36,17 +36,24 @@ func (t *translation) certificate(kind, namespace string, ref v1.SecretObjectRef
 // secure gives a listener that terminates TLS its certificates, and the authorities of its clients' certificates.
 func (t *translation) secure(l *listener, out *gateway.Listener) {
 	var sources []string
+	byACME, refused := t.acme(l)
 	if l.tls != nil {
-		for _, ref := range l.tls.CertificateRefs {
+		for i, ref := range l.tls.CertificateRefs {
 			source, problem := t.certificate(l.kind, l.owner.GetNamespace(), ref, v1.ListenerReasonInvalidCertificateRef)
 			if problem != nil {
+				if i == 0 && byACME { // Events tell what becomes of it
+					problem = faulty(v1.ListenerReasonPending, "%s: it comes by ACME, and until then clients get a certificate that they do not trust", problem.message)
+				}
 				l.unresolved = problem
 				continue
 			}
 			sources = append(sources, source)
 		}
 	}
-	if len(sources) == 0 {
+	if refused != nil {
+		l.unresolved = refused
+	}
+	if len(sources) == 0 && !byACME {
 		l.broken = l.unresolved
 		if l.broken == nil {
 			l.broken = faulty(v1.ListenerReasonInvalid, "the listener has no certificate (tls.certificateRefs)")

@@ -96,7 +96,9 @@ func (t *translation) listener(l *listener) {
 		l.rejected = faulty(v1.ListenerReasonUnsupportedProtocol, "protocol %s is not supported", l.protocol)
 		return
 	}
-	l.conflicts()
+	if l.conflicts(); l.valid() {
+		t.yield(l)
+	}
 	if l.gateway.rejected != nil || !l.valid() {
 		return
 	}

@@ -42,8 +42,11 @@ type Objects struct {
 	Pools bool
 	// Version is that of the installed definitions, "v1.6.3", and Channel is theirs, "standard" or "experimental".
 	Version, Channel string
-	// Ingresses says that Ingresses are served on ports 80 and 443 of the node's addresses.
+	// Ingresses says that Ingresses are served on ports 80 and 443 of the node's addresses, and Hosts are theirs there: a name, "*." and a name for one
+	// more label, or empty for what has no rules of its own.
 	Ingresses bool
+	Hosts     map[string]types.NamespacedName
+	Orders    *translate.Orders // takes the certificates that are wanted by ACME, after those of Ingresses; nil if there is no ACME server
 }
 
 // Result is what comes of a translation.

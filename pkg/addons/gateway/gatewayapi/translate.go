@@ -62,6 +62,7 @@ func Translate(o Objects) Result {
 		t.byName[keyOf(g)] = s
 	}
 	t.listenerSets()
+	t.claims()
 	for _, g := range t.gateways {
 		for _, l := range g.listeners {
 			if t.listener(l); l.valid() {
