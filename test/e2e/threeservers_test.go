@@ -28,6 +28,7 @@ func TestThreeServers(t *testing.T) {
 		{"keys of Secrets change", testSecretsKeys},
 		{"authorities are replaced", testAuthorities},
 		{"certificates by ACME", func(t *testing.T, _ *hosts.Cluster) { certificates.testIssued(t) }},
+		{"a Gateway's certificate by ACME", func(t *testing.T, _ *hosts.Cluster) { certificates.testGateway(t) }},
 		{"who asks for a certificate is killed", func(t *testing.T, _ *hosts.Cluster) { certificates.testKilled(t) }},
 		{"the lead is lost", testLostLead},
 		{"certificates are renewed", func(t *testing.T, _ *hosts.Cluster) { certificates.testRenewed(t) }},

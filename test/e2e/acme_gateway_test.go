@@ -1,0 +1,97 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// gatewayWithCertificate is a Gateway that asks for its certificate, with a route, and a ListenerSet of another namespace that wants a host of an Ingress.
+const gatewayWithCertificate = `
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: secure, annotations: {coracle.dev/acme: "true"}}
+spec:
+  gatewayClassName: coracle
+  allowedListeners: {namespaces: {from: All}}
+  listeners: [{name: https, port: 443, protocol: HTTPS, hostname: gateway.acme.test, tls: {certificateRefs: [{name: gateway}]}}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: secure}
+spec:
+  parentRefs: [{name: secure}]
+  hostnames: [gateway.acme.test]
+  rules: [{filters: [{type: RequestRedirect, requestRedirect: {hostname: elsewhere.test, statusCode: 302}}]}]
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: owner}
+spec: {rules: [{host: owned.acme.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: none, port: {number: 80}}}}]}}]}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: evil}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: ListenerSet
+metadata: {name: thief, namespace: evil, annotations: {coracle.dev/acme: "true"}}
+spec:
+  parentRef: {name: secure, namespace: default}
+  listeners:
+  - {name: stream, port: 443, protocol: TLS, hostname: owned.acme.test, tls: {mode: Passthrough}}
+  - {name: web, port: 443, protocol: HTTPS, hostname: owned.acme.test, tls: {certificateRefs: [{name: stolen}]}}
+`
+
+// testGateway: a Gateway that has nothing but a listener of HTTPS gets its certificate, with which all servers serve its route. A listener that another namespace
+// adds for the host of an Ingress neither serves nor gets one.
+func (a *acme) testGateway(t *testing.T) {
+	h := a.Servers[0].For(t)
+	applyGatewayAPI(t, h)
+	before := a.server.Count("Added order")
+	began := time.Now()
+	h.Apply(gatewayWithCertificate)
+	for _, s := range a.Servers {
+		dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return s.Dial(ctx, network, net.JoinHostPort(s.IP.String(), "443"))
+		}
+		client := &http.Client{Timeout: 5 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: a.server.Roots()}}}
+		hosts.Eventually(t, 60*time.Second, func() error {
+			answer, err := client.Get("https://gateway.acme.test/")
+			if err != nil {
+				return err
+			}
+			defer answer.Body.Close()
+			if answer.StatusCode != http.StatusFound {
+				return errors.New(answer.Status)
+			}
+			return nil
+		})
+	}
+	t.Logf("all servers serve the route with the certificate %.1f s after the Gateway was made", time.Since(began).Seconds())
+	for _, c := range []struct{ query, want string }{
+		{`gateway/secure -n default -o jsonpath={.status.listeners[0].conditions[?(@.type=="ResolvedRefs")].status}`, "True"},
+		{`listenerset/thief -n evil -o jsonpath={.status.listeners[*].conditions[?(@.type=="Conflicted")].reason}`, "HostnameConflict HostnameConflict"},
+		{`listenerset/thief -n evil -o jsonpath={.status.listeners[0].conditions[?(@.type=="Accepted")].message}`, "host owned.acme.test belongs to Ingress default/owner"},
+		{`events -n default --field-selector=involvedObject.kind=Gateway,involvedObject.name=secure -o jsonpath={.items[*].message}`, "Secret default/gateway has a certificate for gateway.acme.test"},
+	} {
+		hosts.Eventually(t, 20*time.Second, func() error {
+			return contains("of "+c.query, h.Kubectl(append([]string{"get"}, strings.Fields(c.query)...)...), c.want)
+		})
+	}
+	if n := a.server.Count("Added order") - before; n > 2 { // the other one is a renewal
+		t.Errorf("%d orders", n)
+	}
+	if out, err := h.TryCoracle("kubectl", "-n", "evil", "get", "secret", "stolen"); err == nil {
+		t.Errorf("another namespace has a certificate: %s", out)
+	}
+	h.Kubectl("delete", "gateway/secure", "httproute/secure", "ingress/owner", "secret/gateway", "namespace/evil")
+}
