@@ -12,7 +12,7 @@ const letsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
 func acmeTable() []setting {
 	return []setting{
 		{name: "acme-email", arg: "ADDRESS", field: anEmail(func(c *Config) *string { return &c.ACME.Email }), group: groupNetwork, shared: withServers,
-			help: "Get certificates for Ingresses that ask for them from an ACME server, with this address for its account; this agrees to the server's terms"},
+			help: "Get certificates for Ingresses and Gateways that ask for them from an ACME server, with this address for its account; this agrees to the server's terms"},
 		{name: "acme-server", arg: "URL", def: letsEncrypt, field: aDirectory(func(c *Config) *string { return &c.ACME.Server }), group: groupNetwork, shared: withServers,
 			help: "Directory of the ACME server"},
 		{name: "acme-ca-file", arg: "FILE", note: "the system's authorities", field: aFile(func(c *Config) *string { return &c.ACME.CAFile }), group: groupNetwork, shared: contentWithServers,

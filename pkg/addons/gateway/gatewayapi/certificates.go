@@ -4,6 +4,8 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +33,22 @@ func (t *translation) certificate(kind, namespace string, ref v1.SecretObjectRef
 	source = fmt.Sprintf("Secret %s", key)
 	t.chosen[source] = gateway.Certificate{Source: source, Chain: c.Chain, Key: c.Key}
 	return source, nil
+}
+
+// usedCertificates returns the sources of those that serve: the gateway's process gets no private key of a listener that does not.
+func (t *translation) usedCertificates() []string {
+	used := map[string]bool{}
+	for _, l := range t.Config.Listeners {
+		for _, source := range l.Certificates[""] {
+			used[source] = true
+		}
+	}
+	for _, g := range t.gateways {
+		if g.clientCertificate != "" && slices.ContainsFunc(g.listeners, func(l *listener) bool { return t.inUse[l.configName()] }) {
+			used[g.clientCertificate] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(used))
 }
 
 // secure gives a listener that terminates TLS its certificates, and the authorities of its clients' certificates.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -29,6 +30,11 @@ func shared(set ...v1.ListenerEntry) Objects {
 	}}
 	o := Objects{Classes: []*v1.GatewayClass{class}, Gateways: []*v1.Gateway{front}, Ingresses: true, Version: "v1.6.3"}
 	o.Hosts = map[string]types.NamespacedName{"shop.test": {Namespace: "shop", Name: "web"}, "*.wild.test": {Namespace: "shop", Name: "wild"}}
+	o.Node = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	o.Services = []*corev1.Service{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "balanced"},
+		Spec:   corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 9443}}},
+		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}}},
+	}}
 	if len(set) > 0 {
 		o.ListenerSets = []*v1.ListenerSet{{ObjectMeta: metav1.ObjectMeta{Namespace: "evil", Name: "more", UID: "more", CreationTimestamp: metav1.Unix(50, 0)}, Spec: v1.ListenerSetSpec{
 			ParentRef: v1.ParentGatewayReference{Name: "front", Namespace: to(v1.Namespace("infra"))}, Listeners: set,
@@ -50,7 +56,6 @@ func own(o Objects) Objects {
 	o.Pools = true
 	o.Gateways[0].Status.Addresses = []v1.GatewayStatusAddress{{Type: to(v1.IPAddressType), Value: "192.0.2.9"}}
 	o.Gateways[0].Status.Conditions = []metav1.Condition{{Type: addon.OwnAddress, Status: metav1.ConditionTrue}}
-	o.Node = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	return o
 }
 
@@ -60,14 +65,14 @@ func TestHostsOfIngresses(t *testing.T) {
 	pass, secure := &v1.ListenerTLSConfig{Mode: to(v1.TLSModePassthrough)}, &v1.ListenerTLSConfig{CertificateRefs: []v1.SecretObjectReference{{Name: "own"}}}
 	for _, c := range []struct {
 		listener v1.ListenerEntry
-		of       string // the Ingress that has it; "" if the listener serves
+		of       string // the Ingress that has it; "-" if a Service has the port, "" if the listener serves
 	}{
 		{entry(443, v1.TLSProtocolType, "shop.test", pass), "shop/web"}, {entry(443, v1.TLSProtocolType, "*.test", pass), "shop/wild"},
 		{entry(443, v1.TLSProtocolType, "", pass), "shop/wild"}, {entry(443, v1.TLSProtocolType, "a.wild.test", pass), "shop/wild"},
 		{entry(443, v1.TLSProtocolType, "shop.test", secure), "shop/web"}, {entry(443, v1.HTTPSProtocolType, "shop.test", secure), "shop/web"},
 		{entry(80, v1.HTTPProtocolType, "shop.test", nil), "shop/web"}, {entry(80, v1.HTTPProtocolType, "a.wild.test", nil), "shop/wild"},
 		{entry(443, v1.TLSProtocolType, "other.test", pass), ""}, {entry(443, v1.TLSProtocolType, "a.b.other.test", pass), ""}, {entry(8443, v1.TLSProtocolType, "shop.test", pass), ""},
-		{entry(443, v1.HTTPSProtocolType, "", secure), ""}, {entry(80, v1.HTTPProtocolType, "*.test", nil), ""},
+		{entry(443, v1.HTTPSProtocolType, "", secure), ""}, {entry(9443, v1.HTTPSProtocolType, "other.test", secure), "-"}, {entry(80, v1.HTTPProtocolType, "*.test", nil), ""},
 	} {
 		for _, apart := range []bool{false, true} {
 			o := shared(c.listener)
@@ -80,7 +85,10 @@ func TestHostsOfIngresses(t *testing.T) {
 			if serves != (c.of == "" || apart) {
 				t.Errorf("%+v with an address of its own %v: served %v", c.listener, apart, serves)
 			}
-			if told := statuses(result.Statuses(Applied{})); !apart && c.of != "" && (!strings.Contains(told, `"HostnameConflict"`) || !strings.Contains(told, "Ingress "+c.of)) {
+			if keys := len(result.Config.Certificates); (keys > 0) != (serves && c.listener.TLS == secure) {
+				t.Errorf("%+v, served %v: the gateway gets %d private keys", c.listener, serves, keys)
+			}
+			if told := statuses(result.Statuses(Applied{})); !apart && len(c.of) > 1 && (!strings.Contains(told, `"HostnameConflict"`) || !strings.Contains(told, "Ingress "+c.of)) {
 				t.Errorf("%+v: %s", c.listener, told)
 			}
 		}

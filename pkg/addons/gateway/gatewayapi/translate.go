@@ -1,7 +1,6 @@
 package gatewayapi
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -74,7 +73,7 @@ func Translate(o Objects) Result {
 	for _, r := range t.routes {
 		t.attach(r)
 	}
-	for _, source := range slices.Sorted(maps.Keys(t.chosen)) {
+	for _, source := range t.usedCertificates() {
 		t.Config.Certificates = append(t.Config.Certificates, t.chosen[source])
 	}
 	t.Result.done = t
