@@ -2,9 +2,12 @@ package dataplane
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +32,21 @@ func openHTTP2(t testing.TB, port uint16) *rawHTTP2 {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
+	return speakHTTP2(conn)
+}
+
+// openSecure names a host in the handshake.
+func openSecure(t testing.TB, port uint16, name string) *rawHTTP2 {
+	t.Helper()
+	conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{ServerName: name, InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return speakHTTP2(conn)
+}
+
+func speakHTTP2(conn net.Conn) *rawHTTP2 {
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	_, _ = io.WriteString(conn, http2.ClientPreface)
 	c := &rawHTTP2{Conn: conn, Framer: http2.NewFramer(conn, conn), next: 1}
@@ -79,14 +97,23 @@ func (c *rawHTTP2) ask(fields ...string) (status, body string) {
 	}
 }
 
-// testRefusedHTTP2: headers that HTTP/1.1 could not have, which a backend that speaks it would take for another request.
-func testRefusedHTTP2(t *testing.T, s *served, config gateway.Config, port uint16) {
+// testRefusedHTTP2: headers that HTTP/1.1 could not have, which a backend that speaks it would take for another request, without and with TLS.
+func testRefusedHTTP2(t *testing.T, s *served, config gateway.Config, plain, secure uint16) {
+	t.Run("http", func(t *testing.T) {
+		refusedHTTP2(t, s, config, "http", func() *rawHTTP2 { return openHTTP2(t, plain) })
+	})
+	t.Run("https", func(t *testing.T) {
+		refusedHTTP2(t, s, config, "https", func() *rawHTTP2 { return openSecure(t, secure, "r.test") })
+	})
+}
+
+func refusedHTTP2(t *testing.T, s *served, config gateway.Config, scheme string, open func() *rawHTTP2) {
 	got := make(chan string, 100)
 	config.Routes = []gateway.Route{route("r.test", "/", "r", gateway.ToHTTP)}
 	config.Routes[0].RequestHeaders = &gateway.Headers{Set: []gateway.Header{{Name: "X-A", Value: "1"}}} // with which headers are looked at
 	s.apply(t, config, gateway.Endpoints{"r": {rawBackend(t, got)}})
 	with := func(method, path string, more ...string) []string {
-		return append([]string{":method", method, ":scheme", "http", ":authority", "r.test", ":path", path}, more...)
+		return append([]string{":method", method, ":scheme", scheme, ":authority", "r.test", ":path", path}, more...)
 	}
 	for name, c := range map[string]struct {
 		fields    []string
@@ -107,7 +134,7 @@ func testRefusedHTTP2(t *testing.T, s *served, config gateway.Config, port uint1
 		"another host":                  {with("GET", "/x", "host", "other.test"), false},
 		"the host twice":                {with("GET", "/x", "host", "r.test", "host", "r.test"), false},
 		"the same host":                 {with("GET", "/x", "host", "r.test"), true},
-		"a host with a path":            {[]string{":method", "GET", ":scheme", "http", ":authority", "r.test/x", ":path", "/"}, false},
+		"a host with a path":            {[]string{":method", "GET", ":scheme", scheme, ":authority", "r.test/x", ":path", "/"}, false},
 		"a line in a value":             {with("GET", "/x", "x-b", "1\r\nHost: other.test"), false},
 		"a line in a method":            {with("GET /evil HTTP/1.1\r\nX: ", "/x"), false},
 		"chunks":                        {with("POST", "/x", "transfer-encoding", "chunked"), false},
@@ -119,7 +146,7 @@ func testRefusedHTTP2(t *testing.T, s *served, config gateway.Config, port uint1
 		"a pseudo header behind others": {append([]string{"x-b", "1"}, with("GET", "/x")...), false},
 		"two paths":                     {with("GET", "/x", ":path", "/admin"), false},
 	} {
-		status, _ := openHTTP2(t, port).ask(c.fields...)
+		status, _ := open().ask(c.fields...)
 		if (status == "200") != c.forwarded {
 			t.Errorf("%s: %s", name, status)
 		}
@@ -132,6 +159,43 @@ func testRefusedHTTP2(t *testing.T, s *served, config gateway.Config, port uint1
 			if c.forwarded {
 				t.Errorf("%s: the backend gets nothing", name)
 			}
+		}
+	}
+}
+
+// TestRefused: what the library for HTTP/2 refuses as well, as versions of it before did not.
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		method, target string
+		header         http.Header
+		refused        bool
+	}{
+		"a path":                      {"GET", "/x", nil, false},
+		"a URL behind a scheme":       {"GET", "x:http://any.host/admin", nil, true},
+		"a URL":                       {"GET", "http://r.test/admin", nil, true},
+		"the server":                  {"OPTIONS", "*", nil, false},
+		"a star":                      {"GET", "*", nil, true},
+		"nothing":                     {"GET", "", nil, true},
+		"a tunnel":                    {"CONNECT", "/x", nil, true},
+		"a tunnel of another kind":    {"CONNECT", "/x", http.Header{":protocol": {"tcp"}}, true},
+		"a WebSocket":                 {"CONNECT", "/x", http.Header{":protocol": {"websocket"}}, false},
+		"a WebSocket without a path":  {"CONNECT", "r.test:80", http.Header{":protocol": {"websocket"}}, true},
+		"the host":                    {"GET", "/x", http.Header{"Host": {"R.test"}}, false},
+		"another host":                {"GET", "/x", http.Header{"Host": {"other.test"}}, true},
+		"the host twice":              {"GET", "/x", http.Header{"Host": {"r.test", "r.test"}}, true},
+		"a segment with parameters":   {"GET", "/x/..;a/admin", nil, true},
+		"the directory itself, as so": {"GET", "/x/.;/admin", nil, true},
+	} {
+		u, err := url.Parse(c.target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &http.Request{Method: c.method, URL: u, RequestURI: c.target, Host: "r.test", Header: c.header, ProtoMajor: 2}
+		if why := refused(r); (why != "") != c.refused {
+			t.Errorf("%s: %q", name, why)
+		}
+		if tidy(r.Header); r.Header["Host"] != nil {
+			t.Errorf("%s: %v is left", name, r.Header)
 		}
 	}
 }

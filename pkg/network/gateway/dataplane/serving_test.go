@@ -90,7 +90,7 @@ func TestServing(t *testing.T) {
 	t.Run("TLS to backends", func(t *testing.T) { testBackendTLS(t, s, config, plain) })
 	t.Run("gRPC", func(t *testing.T) { testGRPC(t, s, config, plain) })
 	t.Run("requests that are refused", func(t *testing.T) { testRefused(t, s, config, plain) })
-	t.Run("attacks in HTTP/2", func(t *testing.T) { testRefusedHTTP2(t, s, config, plain) })
+	t.Run("attacks in HTTP/2", func(t *testing.T) { testRefusedHTTP2(t, s, config, plain, secure) })
 	t.Run("headers that backends believe", func(t *testing.T) { testBelieved(t, s, config, plain) })
 	t.Run("ways around paths", func(t *testing.T) { testPaths(t, s, config, plain) })
 	t.Run("hosts of others", func(t *testing.T) { testApart(t, s, config, secure) })
