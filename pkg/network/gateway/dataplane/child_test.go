@@ -143,16 +143,32 @@ func startChild(t *testing.T, dir gateway.Dir) *child {
 func (c *child) awaitReady(t *testing.T, dir gateway.Dir) {
 	t.Helper()
 	until := time.Now().Add(20 * time.Second)
-	for os.Rename(dir.NextSocket(), dir.Socket()) != nil { // it has taken over the sockets
+	for !answers(dir.NextSocket()) { // it has taken over the sockets, and serves
 		if time.Now().After(until) {
 			c.end(t)
 			t.Fatal("the process does not listen")
 		}
 		<-time.After(time.Millisecond)
 	}
-	if applied, err := dir.Apply(t.Context()); err != nil || len(applied.Refused) > 0 { // when it serves
+	if _, err := dir.PutSocket(); err != nil {
+		t.Error(err)
+	}
+	if applied, err := dir.Apply(t.Context()); err != nil || len(applied.Refused) > 0 {
 		t.Errorf("%v, %v", applied, err)
 	}
+}
+
+// answers reports whether a process answers on a socket.
+func answers(socket string) bool {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	answer, err := client.Get("http://gateway" + gateway.AlivePath)
+	if err != nil {
+		return false
+	}
+	answer.Body.Close()
+	return true
 }
 
 // end ends the process. It has said nothing if it could give up all that it need not have, and nothing failed.
