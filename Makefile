@@ -1,6 +1,6 @@
 # Each target is one line that calls a script, which can also be called directly.
 
-.PHONY: build image release run test machines dashboard faults conformance bench clean
+.PHONY: build image release run test machines dashboard extensions faults conformance bench clean
 
 build: ## dist/coracle, everything in one file
 	scripts/build
@@ -22,6 +22,9 @@ machines: ## tries coracle on virtual machines of several kinds, and writes docs
 
 dashboard: ## plays coracle dashboard in Chromium; CORACLE_TEST_PICTURES=DIR keeps pictures
 	scripts/dashboard-test
+
+extensions: ## plays the examples of docs/extending; SUBJECT=admission plays one
+	scripts/extensions $(SUBJECT)
 
 faults: ## breaks disks, and cuts the power, thousands of times, and writes docs/reliability.md
 	scripts/faults
