@@ -69,7 +69,7 @@ func (h *holder) mounts(n *Node) []nshost.Mount {
 	}
 	mounts = append(mounts, payload)
 	if n.Role == Server && h.record.Config != "" {
-		mounts = append(mounts, nshost.Mount{Source: h.record.Config, Target: filepath.Join(on.Config, "config.yaml"), ReadOnly: true})
+		mounts = append(mounts, configMounts(h.record.Config, on.Config)...)
 	}
 	for _, path := range []string{on.RegistryHosts(), on.Registries()} { // nodes use this machine's registry mirrors
 		if paths.Exists(path) {
