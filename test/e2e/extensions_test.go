@@ -15,6 +15,7 @@ import (
 // TestExtensions plays the examples of docs/extending, from the module test/extensions, on a machine of their own, and checks that nothing is left
 // there. Each folder of the module with a test is a subject, with a row in test/slots/budget.txt.
 func TestExtensions(t *testing.T) {
+	t.Parallel()
 	hosts.Images(t)
 	module, err := filepath.Abs("../extensions")
 	if err != nil {

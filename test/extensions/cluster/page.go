@@ -103,7 +103,7 @@ func matches(got, want string) bool {
 
 // Play runs the commands of the page below a heading, in the example's folder and the namespace. A command without output on the page must succeed.
 // For others, what they print must be what the page says; as clusters learn of changes by and by, they are tried again for some time.
-// Variables are further ones, as NAME=VALUE.
+// NAMESPACE is the namespace; variables are further ones, as NAME=VALUE.
 func (s Space) Play(t *testing.T, heading string, variables ...string) {
 	t.Helper()
 	steps, err := s.page.steps(heading)
@@ -113,7 +113,7 @@ func (s Space) Play(t *testing.T, heading string, variables ...string) {
 	for _, step := range steps {
 		Eventually(t, func() error {
 			cmd := s.Command(t.Context(), "sh", "-c", step.command)
-			cmd.Env = append(append(cmd.Env, variables...), "KUBECONFIG="+s.kubeconfig)
+			cmd.Env = append(append(cmd.Env, variables...), "KUBECONFIG="+s.kubeconfig, "NAMESPACE="+s.Namespace)
 			out, err := cmd.CombinedOutput()
 			if step.want == "" && err != nil {
 				return fmt.Errorf("%s: %w: %s", step.command, err, out)
