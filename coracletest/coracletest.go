@@ -46,7 +46,8 @@ type Options struct {
 	Manifests []string
 	// Rollout waits until all Deployments, DaemonSets and StatefulSets in the cluster are rolled out.
 	Rollout bool
-	// Config is a configuration file of coracle for the servers; "" is none.
+	// Config is a configuration file of coracle for the servers, or a directory with config.yaml and the files that it names, which servers see as
+	// /etc/coracle; "" is none.
 	Config string
 	// From is a prepared cluster to start from; nil is an empty cluster.
 	From *Prepared

@@ -10,7 +10,15 @@ import (
 )
 
 // configMounts binds the servers' configuration file into a node's directory, and the files that it names by a relative path, which is relative to it.
+// Of a directory all files are there. The node's directory stays its own, since coracle writes the kubeconfig there.
 func configMounts(file, dir string) []nshost.Mount {
+	if entries, err := os.ReadDir(file); err == nil {
+		var mounts []nshost.Mount
+		for _, e := range entries {
+			mounts = append(mounts, nshost.Mount{Source: filepath.Join(file, e.Name()), Target: filepath.Join(dir, e.Name()), ReadOnly: true})
+		}
+		return mounts
+	}
 	mounts := []nshost.Mount{{Source: file, Target: filepath.Join(dir, "config.yaml"), ReadOnly: true}}
 	data, err := os.ReadFile(file)
 	var settings map[string]any

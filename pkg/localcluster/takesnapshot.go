@@ -104,6 +104,9 @@ func (h *holder) flushEtcd(r Record) error {
 
 // read fills in the configuration and the CA, and refuses a cluster from which no other could be made.
 func (one *Snapshot) read(s Store, r Record) error {
+	if info, err := os.Stat(r.Config); err == nil && info.IsDir() {
+		return fmt.Errorf("the cluster's configuration is the directory %s, and a snapshot keeps one file: make the cluster with a file for --config", r.Config)
+	}
 	if r.Config != "" {
 		text, err := os.ReadFile(r.Config)
 		if err != nil {

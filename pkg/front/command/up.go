@@ -88,7 +88,7 @@ func planFlags(c *cobra.Command, p *localcluster.Plan, name string) {
 	flags.IntVarP(&p.Nodes, "nodes", "n", 0, "How many nodes, servers included (default 1, or as many as servers)")
 	flags.IntVar(&p.Servers, "servers", 1, "How many of them are servers: 1, or 3 for a control plane that survives the loss of one")
 	flags.StringArrayVar(&p.Images, "image", nil, "Archive of container images to import on every node; may be repeated")
-	flags.StringVar(&p.Config, "config", "", "Configuration file for the servers; what is the cluster's holds on all nodes")
+	flags.StringVar(&p.Config, "config", "", "Configuration for the servers: a file, or a directory with config.yaml and the files that it names; what is the cluster's holds on all nodes")
 	flags.StringVar(&p.From, "from", "", "Snapshot to begin with, as coracle snapshot-cluster makes")
 	_, _ = c.MarkFlagFilename("image"), c.MarkFlagFilename("config")
 	_ = c.RegisterFlagCompletionFunc("servers", cobra.FixedCompletions([]string{"1", "3", "5"}, cobra.ShellCompDirectiveNoFileComp))

@@ -91,11 +91,14 @@ func (a APIServer) flags() kube.Flags {
 	if a.Gates != "" {
 		f = f.Override([]string{a.Gates})
 	}
-	return withUsersAuthentication(f)
+	return withUsersAccess(f)
 }
 
-// withUsersAuthentication removes the flag of coracle's authentication configuration if one of the user's flags excludes it.
-func withUsersAuthentication(f kube.Flags) kube.Flags {
+// withUsersAccess removes coracle's flags of authentication and authorization that one of the user's excludes.
+func withUsersAccess(f kube.Flags) kube.Flags {
+	if slices.Contains(f.Names(), "authorization-config") {
+		f = f.Without("authorization-mode")
+	}
 	if slices.ContainsFunc(f.Names(), func(name string) bool {
 		return name == "anonymous-auth" || strings.HasPrefix(name, "oidc-")
 	}) {

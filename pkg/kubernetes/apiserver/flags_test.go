@@ -78,6 +78,7 @@ func TestFlags(t *testing.T) {
 			a.API.EnableAdmission, a.API.DisableAdmission = []string{"AlwaysPullImages"}, []string{"EventRateLimit"}
 			a.API.AdmissionConfig, a.API.AuditPolicy = "/etc/a.yaml", "/etc/p.yaml"
 		},
+		"own authorization":  func(a *APIServer) { a.Args = []string{"authorization-config=/etc/authz.yaml"} },
 		"own authentication": func(a *APIServer) { a.Args = []string{"authentication-config=/etc/authn.yaml"} },
 	} {
 		t.Run(name, func(t *testing.T) {
