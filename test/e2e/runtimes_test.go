@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -42,6 +43,9 @@ func (p *pods) RunPodSandbox(_ context.Context, pod *nri.PodSandbox) error {
 // sees both, each with a pid that leads to its network.
 func TestOtherRuntimes(t *testing.T) {
 	slots.Take(t)
+	if page, err := os.ReadFile("../../docs/extending/runtimes.md"); err != nil || !strings.Contains(string(page), "```toml\n"+otherRuntimes+"```\n") {
+		t.Errorf("docs/extending/runtimes.md shows another file than the one that is tested (%v)", err)
+	}
 	h := newFreshHost(t, "solo")
 	h.CopyImages()
 	h.Run("sh", "-c", "mkdir -p /etc/coracle/containerd.d && cat >/etc/coracle/containerd.d/50-test.toml <<'END'\n"+otherRuntimes+"END")

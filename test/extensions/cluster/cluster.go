@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,8 @@ type Options struct {
 	Config string
 	// Images are names of test images: busybox and agnhost.
 	Images []string
+	// Archives are paths of further images.
+	Archives []string
 	// Manifests are files with objects that the cluster begins with.
 	Manifests []string
 }
@@ -58,7 +61,7 @@ func Start(t *testing.T, subject string, o Options) *Cluster {
 	if err := p.check("."); err != nil {
 		t.Error(err)
 	}
-	images := make([]string, 0, len(o.Images))
+	images := slices.Clone(o.Archives)
 	for _, name := range o.Images {
 		dir := os.Getenv("CORACLE_TEST_IMAGES")
 		if dir == "" {
