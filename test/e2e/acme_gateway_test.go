@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -27,9 +28,18 @@ apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
 metadata: {name: secure}
 spec:
-  parentRefs: [{name: secure}]
-  hostnames: [gateway.acme.test]
+  parentRefs: [{name: secure}, {name: own, sectionName: https}]
+  hostnames: [gateway.acme.test, own.acme.test]
   rules: [{filters: [{type: RequestRedirect, requestRedirect: {hostname: elsewhere.test, statusCode: 302}}]}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: own, annotations: {metallb.io/address-pool: gateways}}
+spec:
+  gatewayClassName: coracle
+  listeners:
+  - {name: http, port: 80, protocol: HTTP}
+  - {name: https, port: 443, protocol: HTTPS, hostname: own.acme.test, tls: {certificateRefs: [{name: own}]}}
 ---
 apiVersion: networking.k8s.io/v1
 kind: Ingress
@@ -50,7 +60,7 @@ spec:
   - {name: web, port: 443, protocol: HTTPS, hostname: owned.acme.test, tls: {certificateRefs: [{name: stolen}]}}
 `
 
-// testGateway: a Gateway that has nothing but a listener of HTTPS gets its certificate, with which all servers serve its route. A listener that another namespace
+// testGateway: a Gateway that has nothing but a listener of HTTPS gets its certificate, with which all servers serve its route, and so does one at an address of its own. A listener that another namespace
 // adds for the host of an Ingress neither serves nor gets one.
 func (a *acme) testGateway(t *testing.T) {
 	h := a.Servers[0].For(t)
@@ -59,24 +69,12 @@ func (a *acme) testGateway(t *testing.T) {
 	began := time.Now()
 	h.Apply(gatewayWithCertificate)
 	for _, s := range a.Servers {
-		dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return s.Dial(ctx, network, net.JoinHostPort(s.IP.String(), "443"))
-		}
-		client := &http.Client{Timeout: 5 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-			Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: a.server.Roots()}}}
-		hosts.Eventually(t, 60*time.Second, func() error {
-			answer, err := client.Get("https://gateway.acme.test/")
-			if err != nil {
-				return err
-			}
-			defer answer.Body.Close()
-			if answer.StatusCode != http.StatusFound {
-				return errors.New(answer.Status)
-			}
-			return nil
-		})
+		a.awaitRedirect(t, s, "gateway.acme.test", s.IP.String())
 	}
 	t.Logf("all servers serve the route with the certificate %.1f s after the Gateway was made", time.Since(began).Seconds())
+	awaitCarrier(t, a.Servers, netip.MustParseAddr(ownAddress), 30*time.Second) // before that the ACME server reaches nobody
+	h.Kubectl("annotate", "gateway", "own", "kubernetes.io/tls-acme=true")
+	a.awaitRedirect(t, hosts.New(t, a.Wire, "outside", hosts.Options{}), "own.acme.test", ownAddress)
 	for _, c := range []struct{ query, want string }{
 		{`gateway/secure -n default -o jsonpath={.status.listeners[0].conditions[?(@.type=="ResolvedRefs")].status}`, "True"},
 		{`listenerset/thief -n evil -o jsonpath={.status.listeners[*].conditions[?(@.type=="Conflicted")].reason}`, "HostnameConflict HostnameConflict"},
@@ -87,11 +85,32 @@ func (a *acme) testGateway(t *testing.T) {
 			return contains("of "+c.query, h.Kubectl(append([]string{"get"}, strings.Fields(c.query)...)...), c.want)
 		})
 	}
-	if n := a.server.Count("Added order") - before; n > 2 { // the other one is a renewal
+	if n := a.server.Count("Added order") - before; n > 4 { // two are renewals
 		t.Errorf("%d orders", n)
 	}
 	if out, err := h.TryCoracle("kubectl", "-n", "evil", "get", "secret", "stolen"); err == nil {
 		t.Errorf("another namespace has a certificate: %s", out)
 	}
-	h.Kubectl("delete", "gateway/secure", "httproute/secure", "ingress/owner", "secret/gateway", "namespace/evil")
+	h.Kubectl("delete", "gateway/secure", "gateway/own", "httproute/secure", "ingress/owner", "secret/gateway", "secret/own", "namespace/evil")
+}
+
+// awaitRedirect awaits that the route answers for a host at an address, with a certificate that the ACME server has issued.
+func (a *acme) awaitRedirect(t *testing.T, from *hosts.Host, host, address string) {
+	t.Helper()
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return from.Dial(ctx, network, net.JoinHostPort(address, "443"))
+	}
+	client := &http.Client{Timeout: 5 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: a.server.Roots()}}}
+	hosts.Eventually(t, 60*time.Second, func() error {
+		answer, err := client.Get("https://" + host + "/")
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		if answer.StatusCode != http.StatusFound {
+			return errors.New(answer.Status)
+		}
+		return nil
+	})
 }

@@ -61,7 +61,7 @@ func (a *acme) start(t *testing.T, c *hosts.Cluster) {
 	follower := c.Servers[(leading(t, c, c.Servers[0])+1)%len(c.Servers)]
 	a.server = acmeserver.Start(t, h, acmeAddress, acmeserver.Options{
 		HTTP: 80, TLS: 443, Life: acmeLife, Authority: a.authority,
-		Hosts: map[string][]string{"web.acme.test": {follower.IP.String()}, "gateway.acme.test": {follower.IP.String()}, "killed.acme.test": {follower.IP.String()}, "wrong.acme.test": {h.IP.String()}},
+		Hosts: map[string][]string{"web.acme.test": {follower.IP.String()}, "gateway.acme.test": {follower.IP.String()}, "own.acme.test": {ownAddress}, "killed.acme.test": {follower.IP.String()}, "wrong.acme.test": {h.IP.String()}},
 	})
 }
 

@@ -17,13 +17,16 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// gatewayAddresses are a pool for Gateways that ask for it, in TestThreeServers.
-const gatewayAddresses = "--lb-pool=gateways:manual=172.30.0.210"
+// gatewayAddresses are a pool for Gateways that ask for it, in TestThreeServers, of one address.
+const (
+	ownAddress       = "172.30.0.210"
+	gatewayAddresses = "--lb-pool=gateways:manual=" + ownAddress
+)
 
 // testGatewayAddress: a Gateway has an address of a pool, at which one of the servers serves it, and nothing else of that machine. Another server takes over when the
 // machine loses power, and so it does when its gateway has ended.
 func testGatewayAddress(t *testing.T, c *hosts.Cluster) {
-	address := netip.MustParseAddr("172.30.0.210")
+	address := netip.MustParseAddr(ownAddress)
 	api := c.Servers[0]
 	applyGatewayAPI(t, api)
 	api.Apply(page)
