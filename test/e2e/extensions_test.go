@@ -12,8 +12,8 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestExtensions plays the examples of docs/extending, from the module test/extensions, on a machine of their own, and checks that nothing is left
-// there. Each folder of the module with a test is a subject, with a row in test/slots/budget.txt.
+// TestExtensions plays the examples of docs/extending, from the module test/extensions. Each folder of the module with a test is a subject, with a
+// machine of its own, on which nothing may be left, and a row in test/slots/budget.txt.
 func TestExtensions(t *testing.T) {
 	t.Parallel()
 	hosts.Images(t)
@@ -25,31 +25,32 @@ func TestExtensions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, _ := newLaptop(t)
+	programs := t.TempDir()
 	// The same settings as the product's, so that client-go is not compiled again.
-	build := exec.CommandContext(t.Context(), "go", "test", "-trimpath", "-tags", strings.TrimSpace(string(tags)), "-c", "-o", l.Data("extensions")+"/", "./...")
+	build := exec.CommandContext(t.Context(), "go", "test", "-trimpath", "-tags", strings.TrimSpace(string(tags)), "-c", "-o", programs+"/", "./...")
 	build.Dir, build.Env = module, append(os.Environ(), "CGO_ENABLED=0")
-	if err := os.MkdirAll(l.Data("extensions"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("compiling the tests of test/extensions: %v: %s", err, out)
 	}
-	programs, err := filepath.Glob(l.Data("extensions/*.test"))
-	if err != nil || len(programs) == 0 {
+	files, err := filepath.Glob(filepath.Join(programs, "*.test"))
+	if err != nil || len(files) == 0 {
 		t.Fatalf("test/extensions has no tests (%v)", err)
 	}
-	before := l.state()
-	t.Cleanup(func() { l.compare(before) }) // when the parallel subtests have ended, and before the machine goes
-	for _, program := range programs {
-		subject := strings.TrimSuffix(filepath.Base(program), ".test")
+	for _, file := range files {
+		subject := strings.TrimSuffix(filepath.Base(file), ".test")
 		t.Run(subject, func(t *testing.T) {
 			slots.Take(t)
+			l, _ := newLaptop(t)
+			if err := os.Rename(file, l.Data("extension.test")); err != nil {
+				t.Fatal(err)
+			}
+			before := l.state()
 			out, err := l.Command("env", "-C", filepath.Join(module, subject), "CORACLE="+hosts.Bin(t), "CORACLE_TEST_IMAGES=/var/lib/coracle/images",
-				"/var/lib/coracle/extensions/"+filepath.Base(program), "-test.v", "-test.timeout=5m").CombinedOutput()
+				"/var/lib/coracle/extension.test", "-test.v", "-test.timeout=5m").CombinedOutput()
 			if err != nil || bytes.Contains(out, []byte("--- SKIP")) {
 				t.Errorf("%v, or a test was skipped: %s", err, out)
 			}
+			l.compare(before)
 		})
 	}
 }
