@@ -47,10 +47,11 @@ func (w *working) tell(o *outputs, problem string) {
 		}
 	}
 	var nodes []*corev1.Node
-	if w.feed.further != nil {
-		nodes = kube.ListOf[*corev1.Node](w.feed.further.nodes)
-	}
 	statuses, objects := o.api.Statuses(gatewayapi.Applied{Problem: problem, Refused: w.refused}), w.api.stores()
+	if f := w.feed.further; f != nil {
+		nodes = kube.ListOf[*corev1.Node](f.nodes)
+		objects[services], objects[endpointSlices] = f.services, f.slices
+	}
 	w.outcome.tell(func() {
 		w.outcome.classes, w.outcome.all, w.outcome.Result = slices.Clone(o.read.Classes), o.read.Ingresses, result
 		w.outcome.nodes, w.outcome.statuses, w.outcome.objects = nodes, statuses, objects

@@ -94,6 +94,7 @@ type statusWriter struct {
 	had      map[string]bool // addresses that this server has written
 	// classMade says that GatewayClass coracle has been created, or was there.
 	classMade bool
+	made      map[types.UID]made                                      // the Services of Gateways, by the Gateway
 	told      map[string]bool                                         // what people were told, and is still so
 	written   map[types.UID][]networkingv1.IngressLoadBalancerIngress // of Ingresses, by this server
 }
@@ -131,7 +132,9 @@ func (w *statusWriter) sync(ctx context.Context) error {
 		problems = append(problems, found...)
 		errs = append(errs, err)
 	}
-	errs = append(errs, w.writePolicies(ctx, policies), w.tell(ctx, problems))
+	found, err := w.infrastructure(ctx, statuses, objects)
+	problems = append(problems, found...)
+	errs = append(errs, err, w.writePolicies(ctx, policies), w.tell(ctx, problems))
 	w.Report(report(len(result.Served), gatewaysIn(statuses), problems).with(uncertified))
 	return errors.Join(errs...)
 }

@@ -25,6 +25,7 @@ func features(channel string) []v1.FeatureName {
 		"GatewayFrontendClientCertificateValidationInsecureFallback",
 		"GatewayHTTPListenerIsolation",
 		"GatewayHTTPSListenerDetectMisdirectedRequests",
+		"GatewayInfrastructure",
 		"GatewayPort8080",
 		"GatewayStaticAddresses",
 		"HTTPRoute",
