@@ -32,6 +32,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/runtime/attempts"
 	"github.com/coracle-dev/coracle/pkg/runtime/containerd"
 	"github.com/coracle-dev/coracle/pkg/runtime/drain"
+	"github.com/coracle-dev/coracle/pkg/runtime/handlers"
 	"github.com/coracle-dev/coracle/pkg/runtime/imageimport"
 	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
@@ -48,6 +49,10 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 	f.snapshotter = containerd.Snapshotter(cfg.Dirs.Containerd())
+	var wrong error
+	if f.found, wrong = handlers.Find("/"); wrong != nil {
+		logrus.WithField("component", "containerd").Warn(wrong)
+	}
 	return f.add(g, cfg, report)
 }
 
@@ -57,6 +62,7 @@ type facts struct {
 	started     time.Time // when this process started
 	resolvConf  string    // for pods that use the host's name servers
 	snapshotter string
+	found       []handlers.Handler // runtimes that the machine has
 }
 
 func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
@@ -75,7 +81,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 	cri := g.Add("containerd", containerd.Containerd{
 		ConfigFile: dirs.NodeConfig("containerd.toml"), DropIns: cfg.Node.ContainerdConfigDir,
 		Root: dirs.Containerd(), State: dirs.ContainerdState(), Socket: dirs.ContainerdSocket(), ShimSocket: dirs.ShimSockets(),
-		Databases: dirs.ContainerdDatabases(), Snapshotter: f.snapshotter, RuncState: dirs.Runc(),
+		Databases: dirs.ContainerdDatabases(), Snapshotter: f.snapshotter, RuncState: dirs.Runc(), Found: f.found,
 		Runc: dirs.Tool("runc"), Shim: dirs.Tool("containerd-shim-runc-v2"), SharedShims: cfg.Node.PodRuntime == config.SharedShims,
 		CNIBin: []string{dirs.CNIPlugins(), dirs.CNIBin()}, CNIConf: cniDir(dirs),
 		SandboxImage: version.PauseImage, Registries: []string{dirs.RegistryHosts(), "/etc/containerd/certs.d", "/etc/docker/certs.d"},

@@ -24,6 +24,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/runtime/handlers"
 )
 
 // Containerd is containerd with its CRI service. Paths are absolute.
@@ -48,6 +49,7 @@ type Containerd struct {
 	SandboxImage string   // the pause image, which has to be imported
 	Registries   []string // directories with hosts.toml files
 	Pulls        Pulls
+	Found        []handlers.Handler // runtimes that the machine has besides runc
 
 	Systemd           bool // systemd runs, and keeps the shims in a scope
 	SystemdCgroup     bool // systemd manages the cgroups
@@ -72,6 +74,9 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 	c.hook(pulls)
 	config, err := load(ctx, file, c.DropIns)
 	if err != nil {
+		return err
+	}
+	if err := c.addFound(config, c.Found); err != nil {
 		return err
 	}
 	text, err := toml.Marshal(config)
