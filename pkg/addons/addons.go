@@ -7,6 +7,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/addons/helm"
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage"
 	"github.com/coracle-dev/coracle/pkg/addons/metricsserver"
+	"github.com/coracle-dev/coracle/pkg/addons/runtimes"
 	"github.com/coracle-dev/coracle/pkg/addons/servicelb"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/state"
@@ -29,6 +30,7 @@ func All() []addon.Addon {
 		gateway.Addon(),
 		localstorage.Addon(),
 		networkpolicy.Addon(),
+		runtimes.Addon(),
 	}
 }
 

@@ -7,8 +7,7 @@ var otherWords = map[string]string{"coredns": "dns"}
 
 // notBrought lists services of k3s that coracle does not have. Configuration files for k3s may disable them.
 var notBrought = map[string]string{
-	"runtimes": "coracle makes no RuntimeClasses, so there are none to leave out",
-	"traefik":  "coracle brings no ingress controller, so there is none to leave out; docs/addons.md says how to have one",
+	"traefik": "coracle brings no ingress controller, so there is none to leave out; docs/addons.md says how to have one",
 }
 
 // translate merges all settings that disable services into one list. It returns remarks that need no action.
