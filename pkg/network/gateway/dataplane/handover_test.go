@@ -135,6 +135,13 @@ func TestTwoServe(t *testing.T) {
 func TestFrontEndsMeanwhile(t *testing.T) {
 	dir := childDir(t)
 	writeSite(t, dir)
+	config, err := os.ReadFile(dir.Files().Config())
+	if err == nil {
+		err = errors.Join(os.Remove(dir.Files().Config()), syscall.Mkfifo(dir.Files().Config(), 0o640))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	asked := predecessorAt(t, dir.Socket())
 	path := t.TempDir()
 	self, err := os.Executable()
@@ -144,9 +151,8 @@ func TestFrontEndsMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	front := exec.Command("/bin/sh", "-c", gateway.Program+` "$@" & read line`, "front", string(dir), logSettings)
-	front.Env = []string{"PATH=" + path}
-	front.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	front := exec.Command("/bin/sh", "-c", "unshare -m "+gateway.Program+` "$@" & read line`, "front", string(dir), logSettings)
+	front.Env = []string{"HOME=/", "PATH=" + path + ":/usr/bin:/bin"}
 	lines, err := front.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -160,9 +166,17 @@ func TestFrontEndsMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Kill(int(peer.Pid), syscall.SIGKILL) }()
+	if err := listening.New().Send(conn); err != nil {
+		t.Fatal(err)
+	}
+	reads, err := os.OpenFile(dir.Files().Config(), os.O_WRONLY, 0) // when the process reads it, and is confined
+	if err != nil {
+		t.Fatal(err)
+	}
 	lines.Close()
 	_ = front.Wait()
-	if err := listening.New().Send(conn); err != nil {
+	_, err = reads.Write(config)
+	if err := errors.Join(err, reads.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if rest, err := io.ReadAll(said); err != nil || len(rest) > 0 {
