@@ -14,6 +14,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -65,7 +67,7 @@ const snapshotFile = "snapshot.json"
 // that have none.
 const sealFile = "seal"
 
-// Snapshots lists the snapshots, the oldest first.
+// Snapshots lists the snapshots that can be read, the oldest first.
 func (s Store) Snapshots() ([]Snapshot, error) {
 	entries, err := os.ReadDir(s.snapshots())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -76,11 +78,9 @@ func (s Store) Snapshots() ([]Snapshot, error) {
 		if !validName.MatchString(e.Name()) {
 			continue // not complete yet
 		}
-		one, err := s.LoadSnapshot(e.Name())
-		if err != nil {
-			return nil, err
+		if one, err := s.LoadSnapshot(e.Name()); err == nil { // a broken one hides no other
+			all = append(all, one)
 		}
-		all = append(all, one)
 	}
 	slices.SortFunc(all, func(a, b Snapshot) int { return a.Created.Compare(b.Created) })
 	return all, nil
@@ -99,9 +99,12 @@ func (s Store) LoadSnapshot(name string) (Snapshot, error) {
 	return one, nil
 }
 
-// RemoveSnapshot removes a snapshot. Clusters that started from it do not need it.
+// removedPrefix begins the names of snapshots that are being removed. Those that are being taken have a second dot.
+const removedPrefix = ".removed-"
+
+// RemoveSnapshot removes a snapshot, also one that cannot be read, and what an interrupted removal has left. Clusters that started from it do not need it.
 func (s Store) RemoveSnapshot(ctx context.Context, name string) error {
-	if _, err := s.LoadSnapshot(name); err != nil {
+	if _, err := s.LoadSnapshot(name); err != nil && (!validName.MatchString(name) || !paths.Exists(s.snapshot(name))) {
 		return err
 	}
 	unlock, err := s.lock(ctx)
@@ -109,7 +112,15 @@ func (s Store) RemoveSnapshot(ctx context.Context, name string) error {
 		return err
 	}
 	defer unlock()
-	if err := os.RemoveAll(s.snapshot(name)); err != nil {
+	err = os.Rename(s.snapshot(name), s.snapshot(removedPrefix+name)) // at once, so that nobody starts from a part of it
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) {
+		err = errors.Join(os.RemoveAll(s.snapshot(removedPrefix+name)), os.Rename(s.snapshot(name), s.snapshot(removedPrefix+name)))
+	}
+	left, _ := filepath.Glob(s.snapshot(removedPrefix + "*"))
+	for _, dir := range left {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
 		return fmt.Errorf("removing snapshot %s: %w", name, err)
 	}
 	_ = os.Remove(s.snapshots()) // unless it holds others
