@@ -18,6 +18,7 @@ import (
 	genericserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/sockets"
 )
 
@@ -76,7 +77,7 @@ type guarded struct {
 	remote  bool // it is for requests of clients, not for TokenReviews
 }
 
-// AuthenticateRequest delays the answer to a wrong token. A TokenReview has no remote address: all of them are one source, as the kubelets, whose ports
+// AuthenticateRequest delays the answer to a wrong token, and looks again before it. A TokenReview has no remote address: all of them are one source, as the kubelets, whose ports
 // anybody can ask, send them.
 func (a guarded) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if a.remote != (r.RemoteAddr != "") || !offersToken(r) {
@@ -89,17 +90,15 @@ func (a guarded) AuthenticateRequest(r *http.Request) (*authenticator.Response, 
 		return nil, false, errManyGuesses
 	}
 	response, ok, err := a.Request.AuthenticateRequest(r)
+	if !ok && lifecycle.Sleep(r.Context(), max(wait, guessInterval)) == nil {
+		// The authenticator reads its cache of Secrets, which does not have a token yet that was made a moment ago.
+		response, ok, err = a.Request.AuthenticateRequest(r)
+	}
 	if ok {
 		a.guesses.leave(source)
 		return response, ok, err
 	}
 	a.guesses.note(source)
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.Context().Done():
-	}
 	if a.remote {
 		err = nil // upstream's handler would log it for each request
 	}

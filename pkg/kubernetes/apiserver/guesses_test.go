@@ -83,6 +83,32 @@ func TestGuesser(t *testing.T) {
 	})
 }
 
+// laterToken knows the token from a time on.
+type laterToken struct{ from time.Time }
+
+func (l laterToken) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	if time.Now().Before(l.from) {
+		return nil, false, fmt.Errorf("invalid bearer token")
+	}
+	return oneToken{}.AuthenticateRequest(r)
+}
+
+// TestNewToken: a token that was made a moment ago, and is not in the cache of the server, is no guess.
+func TestNewToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := guarded{laterToken{time.Now().Add(200 * time.Millisecond)}, newGuesses(), true}
+		if _, ok, err := a.AuthenticateRequest(offer("192.0.2.1:1000", goodToken)); !ok || err != nil {
+			t.Errorf("%t %v", ok, err)
+		}
+		if wait, ok := a.guesses.enter(sourceOf("192.0.2.1:1000")); !ok || wait > 0 {
+			t.Errorf("it counts as a guess: %s", wait)
+		}
+		if a.guesses.reporting {
+			t.Error("it is reported as a guess")
+		}
+	})
+}
+
 // TestImpatientGuesser: the rate holds for one who takes a missing answer for one, too.
 func TestImpatientGuesser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
