@@ -67,7 +67,7 @@ func (p *plugin) ListAndWatch(_ *kubelet.Empty, s grpc.ServerStreamingServer[kub
 		case <-p.sick:
 			two = kubelet.Unhealthy
 		case <-s.Context().Done():
-			return nil // the kubelet has ended: the container ends too, and registers again
+			return nil // the kubelet has ended. A plug-in for production registers again when its socket is back
 		}
 	}
 }
