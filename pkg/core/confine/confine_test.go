@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/confine/confinetest"
 )
 
 const (
@@ -98,23 +99,9 @@ func capabilities() (uint32, error) {
 
 func run(t *testing.T, flags uintptr, environment ...string) string {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	root := filepath.Join(t.TempDir(), "root")
-	if err := os.Mkdir(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	root := confinetest.Dir(t)
 	if err := os.WriteFile(filepath.Join(root, "zone"), []byte("its own\n"), 0o644); err != nil {
 		t.Fatal(err)
-	}
-	for dir := root; dir != "/"; dir = filepath.Dir(dir) { // another user has to get there
-		if err := os.Chmod(dir, 0o755); err != nil && !errors.Is(err, fs.ErrPermission) {
-			t.Fatal(err)
-		}
-		if dir == os.TempDir() {
-			break
-		}
 	}
 	var out bytes.Buffer
 	cmd := exec.Command("/proc/self/exe")

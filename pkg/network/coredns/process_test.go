@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/confine/confinetest"
 	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
 )
 
@@ -34,15 +35,7 @@ func startChild(t *testing.T) *process {
 // startChildWith starts a child that sees an API, and the returned directory with the file zone.
 func startChildWith(t *testing.T, api http.Handler) (*process, string) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	dir := t.TempDir()
-	for dir := dir; dir != os.TempDir(); dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := confinetest.Dir(t)
 	if err := os.WriteFile(filepath.Join(dir, "zone"), []byte("192.0.2.7 harbour.test\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/confine/confinetest"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
@@ -94,16 +95,7 @@ func TestChild(t *testing.T) {
 // childDir returns the directory of a process that a test starts.
 func childDir(t *testing.T) gateway.Dir {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	root := t.TempDir()
-	for dir := root; dir != os.TempDir(); dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	dir := gateway.Dir(filepath.Join(root, "gateway"))
+	dir := gateway.Dir(filepath.Join(confinetest.Dir(t), "gateway"))
 	if err := dir.Prepare(0); err != nil {
 		t.Fatal(err)
 	}
