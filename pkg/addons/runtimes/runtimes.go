@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/runtime/handlers"
@@ -40,38 +38,25 @@ func (c Classes) Run(ctx context.Context, ready func()) error {
 }
 
 func run(ctx context.Context, client kubernetes.Interface, nodes cache.ListerWatcher) {
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](200*time.Millisecond, 30*time.Second))
 	var made sync.Map // names of handlers
-	enqueue := func(obj any) {
-		node, ok := obj.(*corev1.Node)
-		if !ok {
-			return
-		}
-		for _, h := range node.Status.RuntimeHandlers {
-			if _, done := made.Load(h.Name); !done {
-				queue.Add(h.Name)
+	kube.NodeWork{
+		Component: "runtimes", Nodes: nodes, Trim: trim,
+		Items: func(node *corev1.Node) (names []string) {
+			for _, h := range node.Status.RuntimeHandlers {
+				if _, done := made.Load(h.Name); !done {
+					names = append(names, h.Name)
+				}
 			}
-		}
-	}
-	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: nodes,
-		ObjectType:    &corev1.Node{},
-		Transform:     kube.Trim(trim),
-		Handler:       cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }},
-	})
-	var working sync.WaitGroup
-	working.Go(func() {
-		kube.Work(ctx, "runtimes", queue, func(ctx context.Context, name string) error {
+			return names
+		},
+		Handle: func(ctx context.Context, _ cache.Store, name string) error {
 			if err := create(ctx, client, name); err != nil {
 				return err
 			}
 			made.Store(name, true)
 			return nil
-		})
-	})
-	controller.RunWithContext(ctx)
-	queue.ShutDown()
-	working.Wait()
+		},
+	}.Run(ctx)
 }
 
 // trim keeps the known handlers of a node.

@@ -10,8 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	cloudprovider "k8s.io/cloud-provider/api"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -46,25 +43,18 @@ func (a Addresses) Run(ctx context.Context, ready func()) error {
 }
 
 func (a Addresses) run(ctx context.Context, client kubernetes.Interface, nodes cache.ListerWatcher) {
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](200*time.Millisecond, 30*time.Second))
-	enqueue := func(obj any) {
-		if node, ok := obj.(*corev1.Node); ok && node.Annotations[kube.ExternalIPAnnotation] != "" {
-			queue.Add(node.Name)
-		}
-	}
-	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: nodes,
-		ObjectType:    &corev1.Node{},
-		Transform:     kube.Trim(trim),
-		Handler:       cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }},
-	})
-	var working sync.WaitGroup
-	working.Go(func() {
-		kube.Work(ctx, "node-addresses", queue, func(ctx context.Context, name string) error { return a.handle(ctx, client, store, name) })
-	})
-	controller.RunWithContext(ctx)
-	queue.ShutDown()
-	working.Wait()
+	kube.NodeWork{
+		Component: "node-addresses", Nodes: nodes, Trim: trim,
+		Items: func(node *corev1.Node) []string {
+			if node.Annotations[kube.ExternalIPAnnotation] == "" {
+				return nil
+			}
+			return []string{node.Name}
+		},
+		Handle: func(ctx context.Context, store cache.Store, name string) error {
+			return a.handle(ctx, client, store, name)
+		},
+	}.Run(ctx)
 }
 
 // handle patches one node.
