@@ -14,8 +14,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -113,7 +111,7 @@ func (s Store) RemoveSnapshot(ctx context.Context, name string) error {
 	}
 	defer unlock()
 	err = os.Rename(s.snapshot(name), s.snapshot(removedPrefix+name)) // at once, so that nobody starts from a part of it
-	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) {
+	if errors.Is(err, fs.ErrExist) {
 		err = errors.Join(os.RemoveAll(s.snapshot(removedPrefix+name)), os.Rename(s.snapshot(name), s.snapshot(removedPrefix+name)))
 	}
 	left, _ := filepath.Glob(s.snapshot(removedPrefix + "*"))

@@ -28,20 +28,10 @@ const (
 
 // add notes a certificate, and returns when to look again, and whether people do not know yet.
 func (b blocked) add(c acme.Candidate, why string, now time.Time) (again time.Time, news bool) {
-	again = now.Add(min(lookAgain*time.Duration(1+b.in(c.Namespace)/fewBlocked), longestLook))
+	again = now.Add(min(lookAgain*time.Duration(1+c.Blocked/fewBlocked), longestLook))
 	news = b[c.Secret].why != why
 	b[c.Secret] = block{c.Namespace, why, again}
 	return again, news
-}
-
-// in returns how many a namespace has.
-func (b blocked) in(namespace string) (n int) {
-	for _, one := range b {
-		if one.namespace == namespace {
-			n++
-		}
-	}
-	return n
 }
 
 // keep drops those that nobody wants any more.

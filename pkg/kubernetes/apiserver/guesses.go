@@ -77,8 +77,8 @@ type guarded struct {
 	remote  bool // it is for requests of clients, not for TokenReviews
 }
 
-// AuthenticateRequest delays the answer to a wrong token, and looks again before it. A TokenReview has no remote address: all of them are one source, as the kubelets, whose ports
-// anybody can ask, send them.
+// AuthenticateRequest delays the answer to a wrong token, and looks again before it. A TokenReview has no remote address: all of them are one source,
+// as the kubelets, whose ports anybody can ask, send them.
 func (a guarded) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if a.remote != (r.RemoteAddr != "") || !offersToken(r) {
 		return a.Request.AuthenticateRequest(r)

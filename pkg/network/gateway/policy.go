@@ -36,11 +36,16 @@ type Clients struct {
 
 // Admits reports whether a client is let in. One without an address is not, unless there are no rules.
 func (c *Clients) Admits(client netip.Addr) bool {
-	in := func(networks []netip.Prefix) bool {
-		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(client) })
-	}
-	return c == nil || client.IsValid() && !in(c.Deny) && (len(c.Allow) == 0 || in(c.Allow))
+	return c == nil || client.IsValid() && !Within(c.Deny, client) && (len(c.Allow) == 0 || Within(c.Allow, client))
 }
+
+// Within reports whether a client is in one of some networks.
+func Within(networks []netip.Prefix, client netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(client) })
+}
+
+// Client returns the address of a client as networks have it.
+func Client(at netip.AddrPort) netip.Addr { return at.Addr().Unmap().WithZone("") }
 
 // Close takes the backends of a stream for which a policy cannot hold, because it needs to see requests, and reports whether it does.
 func (s *Stream) Close(p Policy) bool {

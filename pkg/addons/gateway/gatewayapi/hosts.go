@@ -38,7 +38,7 @@ func (t *translation) yield(l *listener) {
 	of, taken := t.ingressOf(l, host)
 	if l.protocol == v1.TLSProtocolType && !taken && l.besideIngresses() {
 		for _, h := range slices.Sorted(maps.Keys(t.in.Hosts)) {
-			if l.host == h || covers(l.host, h) {
+			if both, ok := intersect(l.host, h); ok && both == h {
 				host, of, taken = h, t.in.Hosts[h], true
 				break
 			}
@@ -47,11 +47,6 @@ func (t *translation) yield(l *listener) {
 	if taken {
 		l.conflicted = ofIngress(v1.ListenerReasonHostnameConflict, host, of)
 	}
-}
-
-// covers reports whether a name means all hosts that another means.
-func covers(name, other string) bool {
-	return name == "" || strings.HasPrefix(name, "*.") && strings.HasSuffix(other, name[1:])
 }
 
 func ofIngress[R ~string](reason R, host string, of types.NamespacedName) *fault {

@@ -15,13 +15,9 @@ func introduce(req *http.Request, port uint16) {
 	} {
 		delete(req.Header, name)
 	}
-	scheme := "http"
-	if req.TLS != nil {
-		scheme = "https"
-	}
 	client := policy.Client(req).String()
 	req.Header["X-Forwarded-For"], req.Header["X-Real-Ip"] = []string{client}, []string{client}
 	req.Header["X-Forwarded-Host"] = []string{req.Host}
 	req.Header["X-Forwarded-Port"] = []string{strconv.Itoa(int(port))}
-	req.Header["X-Forwarded-Proto"] = []string{scheme}
+	req.Header["X-Forwarded-Proto"] = []string{policy.Scheme(req)}
 }

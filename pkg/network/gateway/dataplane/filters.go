@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/policy"
 )
 
 // applyHeaders changes headers.
@@ -60,11 +61,7 @@ func ofConnection(name string) bool {
 
 // redirect answers a request with another URL.
 func redirect(w http.ResponseWriter, req *http.Request, f *forwarding) error {
-	to, port := f.route.Redirect, f.port
-	scheme := "http"
-	if req.TLS != nil {
-		scheme = "https"
-	}
+	to, port, scheme := f.route.Redirect, f.port, policy.Scheme(req)
 	switch {
 	case to.Port != 0:
 		port = to.Port

@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
@@ -81,7 +82,7 @@ func (f *forwarding) send(req *http.Request) (*http.Response, error) {
 		if res != nil {
 			res.Body.Close()
 		}
-		if err := wait(req.Context(), pause); err != nil {
+		if err := lifecycle.Sleep(req.Context(), pause); err != nil {
 			return nil, err
 		}
 	}
@@ -199,20 +200,6 @@ func (f *forwarding) finish(req *http.Request, res *http.Response, err error) (*
 	applyHeaders(res.Header, f.route.ResponseHeaders)
 	applyHeaders(res.Header, f.backend.ResponseHeaders)
 	return res, nil
-}
-
-func wait(ctx context.Context, pause time.Duration) error {
-	if pause <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // dialError says that an address did not accept a connection, so that it has got nothing of a request.

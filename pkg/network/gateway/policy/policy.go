@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"slices"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
@@ -75,7 +74,7 @@ func (p *Policy) Enter(req *http.Request) (leave func(), instead *Answer) {
 		a.Header.Set("Location", Expand(r.URL, req))
 		return leave, a
 	}
-	if p.limits == nil || in(p.Limits.Except, client) {
+	if p.limits == nil || gateway.Within(p.Limits.Except, client) {
 		return leave, nil
 	}
 	return p.limits.enter(client)
@@ -107,9 +106,13 @@ func (p *Policy) Admit(w http.ResponseWriter, req *http.Request) *Answer {
 // Client returns the address of a request's connection; the zero one if it has none.
 func Client(req *http.Request) netip.Addr {
 	at, _ := netip.ParseAddrPort(req.RemoteAddr)
-	return at.Addr().Unmap().WithZone("")
+	return gateway.Client(at)
 }
 
-func in(networks []netip.Prefix, client netip.Addr) bool {
-	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(client) })
+// Scheme returns the scheme of the URL that a request asks for.
+func Scheme(req *http.Request) string {
+	if req.TLS != nil {
+		return "https"
+	}
+	return "http"
 }

@@ -58,10 +58,7 @@ func Expand(text string, req *http.Request) string {
 		case "http_host":
 			return req.Host
 		case "scheme":
-			if req.TLS != nil {
-				return "https"
-			}
-			return "http"
+			return Scheme(req)
 		case "remote_addr", "binary_remote_addr":
 			return Client(req).String()
 		case "request_method":

@@ -209,7 +209,7 @@ func (s *Server) forward(now *state, conn net.Conn, read []byte, listener *route
 
 // clientOf returns the address of a connection's client.
 func clientOf(conn net.Conn) netip.Addr {
-	return addressOf(conn.RemoteAddr()).Addr().Unmap().WithZone("")
+	return gateway.Client(addressOf(conn.RemoteAddr()))
 }
 
 // addressOf returns the address of a connection or listener, which is none of a connection that is not of TCP.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
 )
 
@@ -112,8 +113,8 @@ func (p *packets) session(e ends) *session {
 	defer p.mu.Unlock()
 	s := p.sessions[e]
 	if s != nil && s.checked != now {
-		listener, stream := lookup(now, e.local)
-		if stream == nil || listener.Name != s.listener || !stream.Clients.Admits(e.client.Addr().Unmap().WithZone("")) || !stream.Has(now.table, s.endpoint) {
+		listener, stream := lookup(now, e)
+		if stream == nil || listener.Name != s.listener || !stream.Has(now.table, s.endpoint) {
 			p.remove(s)
 			s = nil
 		} else {
@@ -130,17 +131,23 @@ func (p *packets) session(e ends) *session {
 	return s
 }
 
-func lookup(now *state, local netip.AddrPort) (*routes.StreamListener, *routes.Stream) {
-	if site := now.streams.At(local, true); site != nil {
-		return site.Find("")
+// lookup returns what serves datagrams; nil if nothing does, or not this client.
+func lookup(now *state, e ends) (*routes.StreamListener, *routes.Stream) {
+	site := now.streams.At(e.local, true)
+	if site == nil {
+		return nil, nil
 	}
-	return nil, nil
+	listener, stream := site.Find("")
+	if stream == nil || !stream.Clients.Admits(gateway.Client(e.client)) {
+		return nil, nil
+	}
+	return listener, stream
 }
 
 // begin makes a session. If there are too many, the one that has been unused for longest ends.
 func (p *packets) begin(now *state, e ends) *session {
-	listener, stream := lookup(now, e.local)
-	if stream == nil || p.closed || !stream.Clients.Admits(e.client.Addr().Unmap().WithZone("")) {
+	listener, stream := lookup(now, e)
+	if stream == nil || p.closed {
 		return nil
 	}
 	backend := stream.Pick()
