@@ -84,10 +84,9 @@ func send(to *net.UnixConn, b batch, files []*os.File) error {
 	return nil
 }
 
-// Receive returns the sockets that another process sends. Those without a user are closed by Settle.
+// Receive returns the sockets that another process sends. Connections wait in them until Settle, which closes those without a user.
 func Receive(from *net.UnixConn) (*Sockets, error) {
-	s := New()
-	s.inherited = true
+	s := inherit()
 	for more := true; more; {
 		b, files, err := receive(from)
 		if err == nil {
@@ -97,7 +96,6 @@ func Receive(from *net.UnixConn) (*Sockets, error) {
 			f.Close() // each has a duplicate by now
 		}
 		if err != nil {
-			s.inherited = false
 			s.Settle()
 			return nil, fmt.Errorf("taking over sockets: %w", err)
 		}

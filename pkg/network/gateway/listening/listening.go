@@ -17,9 +17,10 @@ type Sockets struct {
 	mu        sync.Mutex
 	streams   map[key]*stream
 	packets   map[key]*packets
-	inherited bool // sockets without users stay, as the first configuration is still to come
-	retired   bool // see Retire
-	open      int  // accepted connections
+	inherited bool          // sockets without users stay, as the first configuration is still to come
+	settled   chan struct{} // closed when they are no longer inherited: until then the process that sent them accepts, and this one may still fail
+	retired   bool          // see Retire
+	open      int           // accepted connections
 	idle      chan struct{}
 }
 
@@ -31,14 +32,28 @@ type key struct {
 
 // New returns no sockets.
 func New() *Sockets {
-	return &Sockets{streams: map[key]*stream{}, packets: map[key]*packets{}, idle: make(chan struct{}, 1)}
+	s := inherit()
+	s.settle()
+	return s
 }
 
-// Settle closes the sockets of an earlier process that nobody uses.
+func inherit() *Sockets {
+	return &Sockets{streams: map[key]*stream{}, packets: map[key]*packets{}, idle: make(chan struct{}, 1), inherited: true, settled: make(chan struct{})}
+}
+
+// settle begins to accept, under the lock.
+func (s *Sockets) settle() {
+	if s.inherited {
+		s.inherited = false
+		close(s.settled)
+	}
+}
+
+// Settle begins to accept connections, and closes the sockets of an earlier process that nobody uses.
 func (s *Sockets) Settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.inherited = false
+	s.settle()
 	for _, one := range s.streams {
 		s.closeUnused(one)
 	}
@@ -51,7 +66,8 @@ func (s *Sockets) Settle() {
 func (s *Sockets) Retire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.retired, s.inherited = true, false
+	s.retired = true
+	s.settle()
 	for _, one := range s.streams {
 		one.listener.Close()
 	}
@@ -96,8 +112,8 @@ func (s *Sockets) count(n int) {
 	}
 }
 
-// stream is a socket that accepts connections, with one goroutine, from when one of its users does: until then they wait in the socket, for this process
-// or for another one that has the socket too.
+// stream is a socket that accepts connections, with one goroutine, from when one of its users does and the sockets are settled: until then they wait in
+// the socket, for this process or for another one that has the socket too.
 type stream struct {
 	start    sync.Once
 	sockets  *Sockets
@@ -162,6 +178,7 @@ const (
 
 // run accepts connections until the socket is closed.
 func (one *stream) run() {
+	<-one.sockets.settled
 	for pause := firstPause; ; {
 		accepted, err := one.listener.AcceptTCP()
 		var temporary net.Error

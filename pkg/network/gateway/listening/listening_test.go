@@ -136,9 +136,8 @@ func TestFailedSuccessor(t *testing.T) {
 	l := listen(t, old, "127.0.0.1:0")
 	defer l.Close()
 	next := handOver(t, old)
-	if probe, err := next.Listen("tcp", "127.0.0.1:0"); err != nil || probe.Close() != nil {
-		t.Fatal(err)
-	}
+	listen(t, next, "127.0.0.1:0").Close() // a probe
+	go greet(listen(t, next, "127.0.0.1:0"), "next")
 	answers := make(chan string)
 	const clients = 20
 	dialled := make(chan bool)
@@ -159,7 +158,7 @@ func TestFailedSuccessor(t *testing.T) {
 	for range clients {
 		<-dialled
 	}
-	next.Settle() // without users
+	next.Retire() // as with the end of its process
 	go greet(l, "old")
 	for range clients {
 		if got := <-answers; got != "old<nil>" {
