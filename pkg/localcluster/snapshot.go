@@ -1,7 +1,6 @@
 package localcluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,82 +47,6 @@ type SnapshotNode struct {
 	// Data and Kubelet are the overlayfs marks in the two directories.
 	Data    marks `json:"data"`
 	Kubelet marks `json:"kubelet"`
-}
-
-// snapshotsDir is next to the clusters' directories. No cluster can have this name.
-const snapshotsDir = ".snapshots"
-
-func (s Store) snapshots() string { return filepath.Join(s.Dir, snapshotsDir) }
-
-func (s Store) snapshot(name string, elem ...string) string {
-	return filepath.Join(append([]string{s.snapshots(), name}, elem...)...)
-}
-
-const snapshotFile = "snapshot.json"
-
-// sealFile is the file of a snapshot with what opens the keys with which the Secrets in etcd's data are encrypted; see pki.SealKeys. Snapshots of before
-// that have none.
-const sealFile = "seal"
-
-// Snapshots lists the snapshots that can be read, the oldest first.
-func (s Store) Snapshots() ([]Snapshot, error) {
-	entries, err := os.ReadDir(s.snapshots())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	all := []Snapshot{}
-	for _, e := range entries {
-		if !validName.MatchString(e.Name()) {
-			continue // not complete yet
-		}
-		if one, err := s.LoadSnapshot(e.Name()); err == nil { // a broken one hides no other
-			all = append(all, one)
-		}
-	}
-	slices.SortFunc(all, func(a, b Snapshot) int { return a.Created.Compare(b.Created) })
-	return all, nil
-}
-
-// LoadSnapshot reads a snapshot's description.
-func (s Store) LoadSnapshot(name string) (Snapshot, error) {
-	var one Snapshot
-	found, err := atomicfile.ReadJSON(s.snapshot(name, snapshotFile), &one)
-	switch {
-	case err == nil && !found, !validName.MatchString(name):
-		return one, fmt.Errorf("there is no snapshot %s; coracle snapshot-cluster list shows all", name)
-	case err != nil:
-		return one, fmt.Errorf("reading snapshot %s: %w", name, err)
-	}
-	return one, nil
-}
-
-// removedPrefix begins the names of snapshots that are being removed. Those that are being taken have a second dot.
-const removedPrefix = ".removed-"
-
-// RemoveSnapshot removes a snapshot, also one that cannot be read, and what an interrupted removal has left. Clusters that started from it do not need it.
-func (s Store) RemoveSnapshot(ctx context.Context, name string) error {
-	if _, err := s.LoadSnapshot(name); err != nil && (!validName.MatchString(name) || !paths.Exists(s.snapshot(name))) {
-		return err
-	}
-	unlock, err := s.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	err = os.Rename(s.snapshot(name), s.snapshot(removedPrefix+name)) // at once, so that nobody starts from a part of it
-	if errors.Is(err, fs.ErrExist) {
-		err = errors.Join(os.RemoveAll(s.snapshot(removedPrefix+name)), os.Rename(s.snapshot(name), s.snapshot(removedPrefix+name)))
-	}
-	left, _ := filepath.Glob(s.snapshot(removedPrefix + "*"))
-	for _, dir := range left {
-		err = errors.Join(err, os.RemoveAll(dir))
-	}
-	if err != nil {
-		return fmt.Errorf("removing snapshot %s: %w", name, err)
-	}
-	_ = os.Remove(s.snapshots()) // unless it holds others
-	s.tidy()
-	return nil
 }
 
 // SnapshotCluster takes a snapshot of a running cluster. Its nodes are frozen meanwhile.

@@ -43,8 +43,8 @@ func (h *holder) takeSnapshot(o order) (err error) {
 	if err := one.read(h.store, r); err != nil {
 		return fmt.Errorf("a snapshot of cluster %s cannot be taken: %w", r.Name, err)
 	}
-	temp := h.store.snapshot("." + name + "." + r.Name) // another cluster may take one of the same name
-	_ = os.RemoveAll(temp)                              // of an interrupted attempt
+	_ = h.store.removeParts(func(cluster string) bool { return cluster == r.Name }) // of an earlier holder, which was killed
+	temp := h.store.snapshot(partOf(name, r.Name))
 	if err := os.MkdirAll(temp, 0o700); err != nil {
 		return fmt.Errorf("taking the snapshot: %w", err)
 	}
