@@ -20,6 +20,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"time"
 )
 
 // releaseKey is the public key that releases are signed with, the same as in install.sh.
@@ -42,6 +43,8 @@ type source struct {
 	channel string
 	version string // "" is that of the channel
 	key     string // a file with the public key; "" is releaseKey
+	// stall is after how long without data a download fails; 0 is stallTimeout.
+	stall time.Duration
 }
 
 func defaultSource() source {
@@ -60,6 +63,8 @@ const (
 	textLimit       = 1 << 20
 	executableLimit = 1 << 30
 )
+
+const stallTimeout = 30 * time.Second
 
 // fetch returns the path of a release's executable in a directory. It downloads the release if it is not there, and verifies its signature and
 // checksum each time.
@@ -204,17 +209,54 @@ func (s source) open(ctx context.Context, elem ...string) (io.ReadCloser, error)
 	for _, e := range elem {
 		at += "/" + url.QueryEscape(e)
 	}
+	limit := cmp.Or(s.stall, stallTimeout)
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(limit, func() {
+		cancel(fmt.Errorf("%s sends nothing for %s: try again, or name a mirror by INSTALL_CORACLE_MIRROR", at, limit))
+	})
+	b := &body{ctx: ctx, timer: timer, limit: limit, cancel: cancel}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, b.Close())
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, err
+		err = cmp.Or(context.Cause(ctx), err)
+		return nil, errors.Join(err, b.Close())
 	}
+	b.ReadCloser = resp.Body
 	if resp.StatusCode != http.StatusOK {
-		resp.Body.Close()
+		b.Close()
 		return nil, fmt.Errorf("%s answers %s", at, resp.Status)
 	}
-	return resp.Body, nil
+	return b, nil
+}
+
+// body is what a mirror sends. Its context ends if it stalls.
+type body struct {
+	io.ReadCloser // nil before the answer
+	ctx           context.Context
+	cancel        context.CancelCauseFunc
+	timer         *time.Timer
+	limit         time.Duration
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	b.timer.Reset(b.limit)
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = cmp.Or(context.Cause(b.ctx), err)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	b.timer.Stop()
+	b.cancel(nil)
+	if b.ReadCloser == nil {
+		return nil
+	}
+	return b.ReadCloser.Close()
 }

@@ -1,6 +1,7 @@
 package coracletest
 
 import (
+	"context"
 	"crypto"
 	"crypto/rand"
 	"crypto/rsa"
@@ -15,6 +16,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 // signer signs the releases of a mirror.
@@ -139,6 +141,36 @@ func TestDownload(t *testing.T) {
 		}
 		if found, _ := filepath.Glob(empty + "/*/*"); found != nil {
 			t.Errorf("%s: kept %s", test.name, found)
+		}
+	}
+}
+
+// TestStalledDownload: a mirror that stops sending, before its answer or within a file, does not hang a test.
+func TestStalledDownload(t *testing.T) {
+	ended := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "within") {
+			w.Header().Set("Content-Length", "1000")
+			fmt.Fprint(w, "a part")
+			_ = http.NewResponseController(w).Flush()
+		}
+		select {
+		case <-r.Context().Done():
+		case <-ended:
+		}
+	}))
+	defer server.Close()
+	defer close(ended)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	from := source{mirror: server.URL, stall: 50 * time.Millisecond}
+	for _, file := range []string{"before", "within"} {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := from.download(ctx, path, "", file); err == nil || !strings.Contains(err.Error(), "sends nothing for 50ms") {
+			t.Errorf("%s: %v", file, err)
+		}
+		if left, _ := os.ReadDir(filepath.Dir(path)); len(left) > 0 {
+			t.Errorf("%s: left %v", file, left)
 		}
 	}
 }

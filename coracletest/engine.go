@@ -13,7 +13,9 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"time"
 )
 
 // needsEngine reports whether this process cannot make clusters itself, so that they are made in containers.
@@ -24,7 +26,7 @@ type engine struct {
 	program   string // docker or podman
 	image     string
 	container string
-	// shared is a directory of this machine that is the container's /tmp: coracle run has the kubeconfig there.
+	// shared is a directory of this machine, of the container's name, that is its /tmp: coracle run has the kubeconfig there.
 	shared string
 }
 
@@ -40,16 +42,42 @@ func newEngine(ctx context.Context, executable string, o Options) (*engine, erro
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{program: program, container: "coracletest-" + strings.ToLower(rand.Text()[:10]), shared: filepath.Join(cache, "shared")}
-	if err := os.MkdirAll(e.shared, 0o700); err != nil {
-		return nil, err
-	}
+	e := &engine{program: program, container: containerPrefix + strings.ToLower(rand.Text()[:10])}
+	all := filepath.Join(cache, "containers")
+	e.sweep(ctx, all)
 	if o.Artifacts != "" { // or the engine would make it, for root
 		if err := os.MkdirAll(o.Artifacts, 0o755); err != nil {
 			return nil, err
 		}
 	}
-	return e, e.makeImage(ctx, executable)
+	if err := e.makeImage(ctx, executable); err != nil {
+		return nil, err
+	}
+	e.shared = filepath.Join(all, e.container)
+	return e, os.MkdirAll(e.shared, 0o700)
+}
+
+const containerPrefix = "coracletest-"
+
+// startTime is more than a container needs to be in the engine's list after its directory was made.
+const startTime = time.Hour
+
+// sweep removes the directories of containers that are gone, because they or their tests were killed.
+func (e *engine) sweep(ctx context.Context, all string) {
+	entries, err := os.ReadDir(all)
+	if err != nil || len(entries) == 0 {
+		return // there is none yet
+	}
+	names, err := e.run(ctx, "ps", "--all", "--filter", "name="+containerPrefix, "--format", "{{.Names}}")
+	if err != nil {
+		return
+	}
+	there := strings.Fields(names)
+	for _, one := range entries {
+		if info, err := one.Info(); err == nil && time.Since(info.ModTime()) > startTime && !slices.Contains(there, one.Name()) {
+			_ = os.RemoveAll(filepath.Join(all, one.Name())) // another test may do the same
+		}
+	}
 }
 
 // findEngine returns the client of an engine that runs and can grant the privileges that nodes need.
@@ -213,7 +241,8 @@ func (e *engine) adopt(ctx context.Context, a *access) error {
 	return os.WriteFile(a.Kubeconfig, []byte(changed), 0o600)
 }
 
-// close removes the container if it is there still.
+// close removes the container if it is there still, and its directory.
 func (e *engine) close() {
 	_, _ = e.run(context.Background(), "rm", "--force", "--volumes", e.container) // it is gone, as a rule
+	_ = os.RemoveAll(e.shared)
 }
