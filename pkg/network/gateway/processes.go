@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,8 +42,27 @@ func (d Dir) End() error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	return kill(d.Processes("/proc", table))
+}
+
+// MostProcesses bounds the processes besides one that starts: one that serves, and those that it has replaced, however often coracle is restarted
+// while clients keep connections.
+const MostProcesses = 4
+
+// EndOldest kills the oldest of Processes if there are too many.
+func (d Dir) EndOldest() error {
+	table, err := process.All("/proc")
+	if err != nil {
+		return err
+	}
 	all := d.Processes("/proc", table)
+	slices.SortStableFunc(all, func(a, b process.Process) int { return cmp.Compare(a.Started, b.Started) })
+	return kill(all[:max(0, len(all)-MostProcesses)])
+}
+
+// kill kills processes, and returns when they have ended.
+func kill(all []process.Process) error {
+	var errs []error
 	for _, p := range all {
 		errs = append(errs, p.Signal(unix.SIGKILL))
 	}

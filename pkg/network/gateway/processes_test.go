@@ -50,3 +50,23 @@ func TestEnd(t *testing.T) {
 		t.Errorf("without a directory: %v", err)
 	}
 }
+
+// TestEndOldest: as many processes as may be stay, the newest ones.
+func TestEndOldest(t *testing.T) {
+	dir := Dir(t.TempDir())
+	var all []*exec.Cmd
+	for range MostProcesses + 2 {
+		all = append(all, imitate(t, dir, string(dir.Files())))
+	}
+	for range 2 { // the second time nothing is too much
+		if err := dir.EndOldest(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, cmd := range all {
+		p, err := process.Find(cmd.Process.Pid)
+		if ended := err != nil || p.Ended(); ended != (i < 2) {
+			t.Errorf("process %d has ended: %v (%+v, %v)", i, ended, p, err)
+		}
+	}
+}

@@ -65,6 +65,9 @@ func runChild(args []string) error {
 	if _, err := x509.SystemCertPool(); err != nil { // as are the authorities for certificates of backends
 		logrus.WithError(err).Warn("the gateway has no authorities for the certificates of backends besides those that are given to it")
 	}
+	if err := dir.EndOldest(); err != nil {
+		logrus.WithError(err).Warn("ending the oldest processes of the gateway that were replaced")
+	}
 	sockets, before := takeOver(dir)
 	control, err := listen(dir)
 	if err != nil {

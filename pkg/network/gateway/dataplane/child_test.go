@@ -22,8 +22,8 @@ import (
 
 // TestMain lets this executable be the gateway's process.
 func TestMain(m *testing.M) {
-	if os.Args[0] == gateway.Program {
-		os.Exit(RunChild(os.Args[1:]))
+	if len(os.Args) > 1 && os.Args[1] == gateway.Program {
+		os.Exit(RunChild(os.Args[2:]))
 	}
 	os.Exit(m.Run())
 }
@@ -111,8 +111,8 @@ type child struct {
 // launchChild starts a process as the front does.
 func launchChild(t *testing.T, dir gateway.Dir) *child {
 	t.Helper()
-	c := &child{Cmd: exec.Command("/proc/self/exe", string(dir), logSettings)}
-	c.Args[0], c.Stdout, c.Stderr = gateway.Program, &c.log, &c.log
+	c := &child{Cmd: exec.Command("/proc/self/exe", gateway.Program, string(dir), logSettings)}
+	c.Stdout, c.Stderr = &c.log, &c.log
 	c.Env = append(os.Environ(), "HOME=/")
 	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if err := c.Start(); err != nil {

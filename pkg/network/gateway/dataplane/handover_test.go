@@ -106,6 +106,35 @@ func TestSocketNotPut(t *testing.T) {
 	awaitSite(t, port)
 }
 
+// TestManyHandovers: of the processes that were replaced and still have connections, the oldest end when there are too many.
+func TestManyHandovers(t *testing.T) {
+	dir := childDir(t)
+	config := gateway.Config{Listeners: []gateway.Listener{{Name: "tcp", Port: freePort(t), Protocol: gateway.TCP}}, Streams: []gateway.Stream{stream("tcp", "echo")}}
+	writer := gateway.Writer{Files: dir.Files()}
+	if _, err := writer.Write(config, gateway.Endpoints{"echo": {streamEcho(t)}}); err != nil {
+		t.Fatal(err)
+	}
+	var all []*child
+	var conns []net.Conn
+	for range gateway.MostProcesses + 2 {
+		next := startChild(t, dir)
+		defer func() { _ = next.Process.Kill() }()
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", config.Listeners[0].Port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		hello(t, "new connection", conn)
+		all, conns = append(all, next), append(conns, conn)
+	}
+	if err := all[0].awaitEnd(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the oldest process was not killed: %v", err)
+	}
+	for _, conn := range conns[1:] {
+		hello(t, "connection of another process", conn)
+	}
+}
+
 // TestTwoServe: a process that serves besides the one whose sockets are taken over is ended.
 func TestTwoServe(t *testing.T) {
 	dir := childDir(t)
@@ -151,7 +180,7 @@ func TestFrontEndsMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	front := exec.Command("/bin/sh", "-c", "unshare -m "+gateway.Program+` "$@" & read line`, "front", string(dir), logSettings)
+	front := exec.Command("/bin/sh", "-c", "unshare -m "+gateway.Program+` "$@" & read line`, "front", gateway.Program, string(dir), logSettings)
 	front.Env = []string{"HOME=/", "PATH=" + path + ":/usr/bin:/bin"}
 	lines, err := front.StdinPipe()
 	if err != nil {
