@@ -36,7 +36,7 @@ type result struct {
 	action string  // pass, fail or skip; "" while it runs
 	waited float64 // for slots, in seconds
 	took   float64 // after that, in seconds
-	reason string  // its last message: the reason of a skip or failure
+	said   []said  // its last messages, with the reason of a skip or failure
 }
 
 // report collects the events of one run of go test.
@@ -163,7 +163,6 @@ func (r *report) hear(importPath, line string) {
 var (
 	waitedLine = regexp.MustCompile(`slots: waited ([0-9.]+) s for`)
 	heldLine   = regexp.MustCompile(`slots: held for ([0-9.]+) s`)
-	sourceLine = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)\n`)
 )
 
 // parse finds the time that a test waited for slots or held them in a line of its output, or a possible reason.
@@ -173,8 +172,8 @@ func (t *result) parse(e event) {
 		t.waited, _ = strconv.ParseFloat(m[1], 64)
 	} else if m := heldLine.FindStringSubmatch(e.Output); m != nil {
 		t.took, _ = strconv.ParseFloat(m[1], 64)
-	} else if m := sourceLine.FindStringSubmatch(e.Output); m != nil {
-		t.reason = m[1]
+	} else {
+		t.hear(e.Output)
 	}
 }
 
@@ -212,13 +211,13 @@ func (r *report) finish(allowed []skip, strict bool) (good bool) {
 	}
 	// What makes a run fail comes last, because a log is often cut to its end.
 	for _, t := range unlisted {
-		fmt.Fprintf(r.to, "skipped, and not in test/report/skips.txt: %s: %s\n", t.name, t.reason)
+		fmt.Fprintf(r.to, "skipped, and not in test/report/skips.txt: %s: %s\n", t.name, t.reason())
 	}
 	explained := map[string]bool{}
 	for _, name := range r.order {
 		if t := r.tests[name]; t.action == "fail" || t.action == "" {
 			explained[t.pkg] = true
-			fmt.Fprintf(r.to, "failed: %s: %s\n", name, t.reason)
+			r.explain(t)
 		}
 	}
 	for _, name := range r.failed {

@@ -20,6 +20,11 @@ const events = `{"Action":"start","Package":"github.com/coracle-dev/coracle/test
 {"Action":"run","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad"}
 {"Action":"run","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad/part"}
 {"Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad/part","Output":"    x.go:3: this is wrong\n"}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad/part","Output":"        more 1\n"}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad/part","Output":"        more 2\n"}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad/part","Output":"        more 3\n"}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad/part","Output":"    x.go:9: log of coracle on server-1:\n"}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad/part","Output":"        ERROR all is lost\n"}
 {"Action":"fail","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad/part","Elapsed":1}
 {"Action":"fail","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad","Elapsed":1}
 {"Action":"run","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestAbsent"}
@@ -56,7 +61,7 @@ func TestReport(t *testing.T) {
 		t.Error("a skip is a failure where CI is not true")
 	}
 	for _, want := range []string{
-		"--- PASS: e2e/TestGood (20.0 s)\n", "x.go:3: this is wrong\n", "failed: e2e/TestBad/part: this is wrong\n", "FAIL\tx/e2e\t62.000s\n",
+		"--- PASS: e2e/TestGood (20.0 s)\n", "x.go:3: this is wrong\n", "failed: e2e/TestBad/part: this is wrong\n        more 2\n        more 3\nfailed: ", "FAIL\tx/e2e\t62.000s\n",
 		"skipped, and not in test/report/skips.txt: e2e/TestAbsent: there is no moon\n",
 		"failed: pkg/x, though none of its tests did: exec: WaitDelay expired before I/O complete\n",
 		"failed: pkg/y, though none of its tests did: y.go:1: undefined: z\n",
