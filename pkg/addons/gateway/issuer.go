@@ -71,6 +71,7 @@ type issuing struct {
 	probes  probes
 	account *acme.Account // nil before it is needed, and after an error
 	ledger  *ledger       // nil before it was read, and after an error
+	stale   bool          // another server may have left challenges
 	blocked blocked
 }
 
@@ -90,6 +91,12 @@ func (w *issuing) step(ctx context.Context, wanted []translate.Wanted, nodes []*
 	}
 	problems := w.problems(wanted, candidates)
 	w.report(problems)
+	if w.stale && (next < 0 || !w.ledger.book.Placed(candidates[next])) { // else the ACME server may be asking for them just now
+		if err := w.present(ctx, nil); err != nil {
+			return time.Time{}, err
+		}
+	}
+	w.stale = false
 	if next < 0 {
 		if look := time.Now().Add(ledgerAge); len(problems) > 0 && at.After(look) {
 			at = look
@@ -112,18 +119,12 @@ func (w *issuing) open(ctx context.Context) (err error) {
 	if w.ledger != nil && (len(w.ledger.book.Hosts) == 0 || time.Since(w.ledger.read) < ledgerAge) {
 		return nil
 	}
-	first := w.ledger == nil
+	w.stale = w.ledger == nil
 	if w.ledger, err = readLedger(ctx, w.client, w.ACME.Server); err != nil {
 		return err
 	}
 	if !w.ledger.stored {
 		w.account = nil
-	}
-	if first { // a server that died may have left some
-		if err := w.present(ctx, nil); err != nil {
-			w.ledger = nil
-			return err
-		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -15,6 +16,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,8 +74,12 @@ func challengesIn(t *testing.T, client kubernetes.Interface) (all []gateway.Chal
 }
 
 // gatewayOf answers challenges as a gateway whose configuration comes from the API.
-func gatewayOf(t *testing.T, client kubernetes.Interface) (port int) {
+func (c *certificatesOf) gatewayOf(t *testing.T) (port int) {
+	client := c.client
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if validates := c.validates; validates != nil && strings.Contains(r.UserAgent(), "Pebble") {
+			validates()
+		}
 		host, _, err := net.SplitHostPort(r.Host)
 		if err != nil {
 			host = r.Host
@@ -95,11 +102,13 @@ type certificatesOf struct {
 	port   int
 	secure int
 	nodes  []*corev1.Node
+
+	validates func() // called before the ACME server gets an answer by HTTP-01
 }
 
 func newCertificates(t *testing.T) *certificatesOf {
 	c := &certificatesOf{client: fake.NewClientset()}
-	c.port, c.secure = gatewayOf(t, c.client), secureGatewayOf(t, c.client)
+	c.port, c.secure = c.gatewayOf(t), secureGatewayOf(t, c.client)
 	authority := registries.NewAuthority(t, "of the ACME server")
 	here := []string{"127.0.0.1"}
 	c.server = acmeserver.Start(t, nil, netip.AddrPort{}, acmeserver.Options{
@@ -251,5 +260,42 @@ func TestIssuer(t *testing.T) {
 	})
 	if _, err := c.client.CoreV1().Secrets("kube-system").Get(t.Context(), challengesSecret, metav1.GetOptions{}); err == nil {
 		t.Error("challenges are left")
+	}
+}
+
+// TestLeaderDies: a server that dies while the ACME server validates takes no answers with it. The next one goes on with its order.
+func TestLeaderDies(t *testing.T) {
+	c := newCertificates(t)
+	web := want("shop", "web", "a.test")
+	first, kill := context.WithCancel(t.Context())
+	var leads atomic.Bool
+	writes := make(chan struct{}, 100)
+	c.client.PrependReactor("*", "secrets", func(action ktesting.Action) (bool, runtime.Object, error) {
+		if leads.Load() && action.GetVerb() != "get" {
+			writes <- struct{}{}
+		}
+		return false, nil, nil
+	})
+	c.validates = sync.OnceFunc(func() {
+		kill()
+		for range 2 { // when the second one comes, the first one is done
+			select {
+			case <-writes:
+			case <-time.After(10 * time.Second):
+				t.Error("the second server writes nothing")
+			}
+		}
+	})
+	if _, err := c.leader().step(first, []translate.Wanted{web}, c.nodes); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the first server ends with %v", err)
+	}
+	leads.Store(true)
+	c.run(t, c.leader(), web)
+	c.stored(t, web)
+	if n := c.server.Count("Added order"); n != 1 {
+		t.Errorf("%d orders", n)
+	}
+	if left := challengesIn(t, c.client); len(left) > 0 {
+		t.Errorf("challenges are left: %v", left)
 	}
 }

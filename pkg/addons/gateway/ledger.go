@@ -105,10 +105,14 @@ func (w *issuing) present(ctx context.Context, all []acme.Challenge) error {
 	if err != nil {
 		return err
 	}
-	_, err = secrets.Create(ctx, &corev1.Secret{
+	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: challengesSecret, Labels: map[string]string{managedBy: "coracle"}},
 		Data:       map[string][]byte{challengesKey: text},
-	}, metav1.CreateOptions{})
+	}
+	_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) { // of the server that began this order
+		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+	}
 	if err != nil {
 		return fmt.Errorf("writing Secret %s: %w", challengesSecret, err)
 	}

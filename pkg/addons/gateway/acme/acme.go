@@ -173,7 +173,7 @@ func (a *Account) validate(ctx context.Context, order acme.Order, do Steps) erro
 		return err
 	}
 	for _, p := range all {
-		if _, err := a.client.InitiateChallenge(ctx, a.account, p.challenge); err != nil {
+		if err := a.initiate(ctx, p.Authorization, p.challenge); err != nil {
 			return err
 		}
 	}
@@ -183,6 +183,22 @@ func (a *Account) validate(ctx context.Context, order acme.Order, do Steps) erro
 		}
 	}
 	return nil
+}
+
+// initiate has the server begin with a validation, unless another server of the cluster that has died had it begin: ACME servers refuse that.
+func (a *Account) initiate(ctx context.Context, of acme.Authorization, c acme.Challenge) error {
+	_, err := a.client.InitiateChallenge(ctx, a.account, c)
+	if err == nil || !errors.As(err, new(acme.Problem)) {
+		return err
+	}
+	now, getErr := a.client.GetAuthorization(ctx, a.account, of.Location)
+	if getErr != nil {
+		return getErr
+	}
+	if slices.ContainsFunc(now.Challenges, func(same acme.Challenge) bool { return same.URL == c.URL && same.Status != acme.StatusPending }) {
+		return nil
+	}
+	return err
 }
 
 // challengeOf returns the challenge to take: the preferred one if the server offers it; nil if it offers none of ours.

@@ -80,7 +80,7 @@ func (b *Book) due(c Candidate, now time.Time) time.Time {
 	if !first {
 		due = later(due, Due(c.Leaf))
 	}
-	if b.placed(c) {
+	if b.Placed(c) {
 		return due // it was counted when it was begun
 	}
 	for _, h := range c.Hosts {
@@ -104,8 +104,8 @@ func (b *Book) due(c Candidate, now time.Time) time.Time {
 	return later(due, free(total, most, now))
 }
 
-// placed reports whether the open order is this one, and the ACME server has it.
-func (b *Book) placed(c Candidate) bool {
+// Placed reports whether the open order is this one, and the ACME server has it.
+func (b *Book) Placed(c Candidate) bool {
 	return b.Open != nil && b.Open.URL != "" && b.Open.Secret == c.Secret && slices.Equal(b.Open.Hosts, c.Hosts)
 }
 
@@ -119,7 +119,7 @@ func later(a, b time.Time) time.Time {
 // Begin writes down an order before it is placed. Its hosts wait as after a failure until Succeeded, so that a server that dies does not ask again
 // at once. It returns the open order if this is the one.
 func (b *Book) Begin(c Candidate, now time.Time) (*Order, error) {
-	if b.placed(c) {
+	if b.Placed(c) {
 		return &b.Open.Order, nil
 	}
 	order, err := NewOrder(c.Hosts)
