@@ -13,7 +13,6 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 )
@@ -26,7 +25,7 @@ type engine struct {
 	program   string // docker or podman
 	image     string
 	container string
-	// shared is a directory of this machine, of the container's name, that is its /tmp: coracle run has the kubeconfig there.
+	// shared is a directory of this machine that is the containers' /tmp: coracle run has the kubeconfig there.
 	shared string
 }
 
@@ -42,40 +41,36 @@ func newEngine(ctx context.Context, executable string, o Options) (*engine, erro
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{program: program, container: containerPrefix + strings.ToLower(rand.Text()[:10])}
-	all := filepath.Join(cache, "containers")
-	e.sweep(ctx, all)
+	e := &engine{program: program, container: containerPrefix + strings.ToLower(rand.Text()[:10]), shared: filepath.Join(cache, "shared")}
+	if err := os.MkdirAll(e.shared, 0o700); err != nil {
+		return nil, err
+	}
+	e.sweep(ctx)
 	if o.Artifacts != "" { // or the engine would make it, for root
 		if err := os.MkdirAll(o.Artifacts, 0o755); err != nil {
 			return nil, err
 		}
 	}
-	if err := e.makeImage(ctx, executable); err != nil {
-		return nil, err
-	}
-	e.shared = filepath.Join(all, e.container)
-	return e, os.MkdirAll(e.shared, 0o700)
+	return e, e.makeImage(ctx, executable)
 }
 
 const containerPrefix = "coracletest-"
 
-// startTime is more than a container needs to be in the engine's list after its directory was made.
+// startTime is more than a container needs to be in the engine's list after it was asked for.
 const startTime = time.Hour
 
-// sweep removes the directories of containers that are gone, because they or their tests were killed.
-func (e *engine) sweep(ctx context.Context, all string) {
-	entries, err := os.ReadDir(all)
+// sweep removes the files of containers that were killed. The others have removed theirs.
+func (e *engine) sweep(ctx context.Context) {
+	entries, err := os.ReadDir(e.shared)
 	if err != nil || len(entries) == 0 {
-		return // there is none yet
-	}
-	names, err := e.run(ctx, "ps", "--all", "--filter", "name="+containerPrefix, "--format", "{{.Names}}")
-	if err != nil {
 		return
 	}
-	there := strings.Fields(names)
+	if names, err := e.run(ctx, "ps", "--all", "--filter", "name="+containerPrefix, "--format", "{{.Names}}"); err != nil || names != "" {
+		return // some are in use
+	}
 	for _, one := range entries {
-		if info, err := one.Info(); err == nil && time.Since(info.ModTime()) > startTime && !slices.Contains(there, one.Name()) {
-			_ = os.RemoveAll(filepath.Join(all, one.Name())) // another test may do the same
+		if info, err := one.Info(); err == nil && time.Since(info.ModTime()) > startTime {
+			_ = os.RemoveAll(filepath.Join(e.shared, one.Name())) // another test may do the same
 		}
 	}
 }
@@ -241,8 +236,7 @@ func (e *engine) adopt(ctx context.Context, a *access) error {
 	return os.WriteFile(a.Kubeconfig, []byte(changed), 0o600)
 }
 
-// close removes the container if it is there still, and its directory.
+// close removes the container if it is there still.
 func (e *engine) close() {
 	_, _ = e.run(context.Background(), "rm", "--force", "--volumes", e.container) // it is gone, as a rule
-	_ = os.RemoveAll(e.shared)
 }
