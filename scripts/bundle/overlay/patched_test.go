@@ -76,7 +76,12 @@ func TestPatched(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	test := exec.Command("go", "test", "-count=1", "-timeout=1m", "-modfile", filepath.Join(out, "go.mod"), patches["fifo"].module,
+	tags, err := os.ReadFile(filepath.Join(root, "scripts/tags"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// With the settings of scripts/build, which has compiled most of it.
+	test := exec.Command("go", "test", "-trimpath", "-tags", strings.TrimSpace(string(tags)), "-count=1", "-timeout=1m", "-modfile", filepath.Join(out, "go.mod"), patches["fifo"].module,
 		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand",
 		"./pkg/network/gateway/dataplane")
 	test.Dir = root
