@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -22,7 +23,9 @@ type requests struct {
 	registry *prometheus.Registry
 	answered *prometheus.CounterVec
 	took     *prometheus.HistogramVec
-	sources  map[string]bool // of the configuration's routes
+
+	mu      sync.RWMutex    // held while a request is counted, so that none brings back the series of an object that is gone
+	sources map[string]bool // of the configuration's routes
 }
 
 func newRequests() *requests {
@@ -52,6 +55,8 @@ func (r *requests) forget(config gateway.Config) {
 	for i := range config.Routes {
 		now[config.Routes[i].Source] = true
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for source := range r.sources {
 		if !now[source] {
 			labels := prometheus.Labels{}
@@ -63,11 +68,16 @@ func (r *requests) forget(config gateway.Config) {
 	r.sources = now
 }
 
-// count counts a request that was answered.
+// count counts a request that was answered. The object of its route may be gone since it came: then it is one of no object.
 func (r *requests) count(source string, status int, took time.Duration) {
 	code := "other" // a backend can answer with any number
 	if http.StatusText(status) != "" {
 		code = strconv.Itoa(status)
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if !r.sources[source] {
+		source = ""
 	}
 	kind, namespace, name := parts(source)
 	r.answered.WithLabelValues(kind, namespace, name, code).Inc()
@@ -83,8 +93,13 @@ func parts(source string) (kind, namespace, name string) {
 	return kind, namespace, name
 }
 
-// maxLoggedPath is the length in bytes at which the path of a request is cut in the log.
-const maxLoggedPath = 512
+// Lengths in bytes at which what a client has written is cut in the log. (Caddy answers methods of more than 32 bytes itself.)
+const (
+	maxLoggedPath = 512
+	maxLoggedHost = 256
+)
+
+func cut(text string, most int) string { return text[:min(len(text), most)] }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyhttp.Handler) error {
@@ -95,8 +110,8 @@ func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyht
 	r.serving.requests.count(source, status, took)
 	if r.serving.current.Load().logged {
 		logrus.WithFields(logrus.Fields{
-			"client": policy.Client(req), "method": req.Method, "host": req.Host, "path": path[:min(len(path), maxLoggedPath)], "status": status, "bytes": recorder.Size(),
-			"took": took.Round(10 * time.Microsecond), "route": source,
+			"client": policy.Client(req), "method": req.Method, "host": cut(req.Host, maxLoggedHost), "path": cut(path, maxLoggedPath),
+			"status": status, "bytes": recorder.Size(), "took": took.Round(10 * time.Microsecond), "route": source,
 		}).Info("request")
 	}
 	return err

@@ -2,6 +2,8 @@ package dataplane
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -17,7 +19,10 @@ func testRequests(t *testing.T, s *served, config gateway.Config, port uint16) {
 	first, second := route("first.test", "/", "first", gateway.ToHTTP), route("second.test", "/", "second", gateway.ToHTTP)
 	first.Source, second.Source = "Ingress shop/first", "HTTPRoute shop/second"
 	config.Routes, config.LogRequests = []gateway.Route{first, second}, true
-	endpoints := gateway.Endpoints{"first": {backend(t, "first")}}
+	came, answer := make(chan struct{}), make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(came); <-answer }))
+	t.Cleanup(slow.Close)
+	endpoints := gateway.Endpoints{"first": {backend(t, "first")}, "slow": {slow.Listener.Addr().String()}}
 	var log bytes.Buffer
 	before := logrus.StandardLogger().Out
 	logrus.SetOutput(&log)
@@ -50,8 +55,30 @@ func testRequests(t *testing.T, s *served, config gateway.Config, port uint16) {
 	if strings.Contains(lines, "secret") {
 		t.Errorf("a query is in the log: %s", lines)
 	}
+	log.Reset()
+	client := direct(nil)
+	defer client.CloseIdleConnections()
+	long := strings.Repeat("x", 4096)
+	ask(t, client, "GET", at(port, "/"+long), long+".test", "")
+	ask(t, client, "GET", at(port, "/"), "first.test", "") // on the same connection, so that the line of the former is written
+	if line := log.String(); !strings.Contains(line, "xxx") || strings.Contains(line, strings.Repeat("x", maxLoggedPath+1)) || strings.Count(line, "x") > maxLoggedPath+maxLoggedHost+100 {
+		t.Errorf("what a client writes is in the log at any length: %s", line)
+	}
+
+	config.Routes[1].Backends[0].Endpoints = "slow" // a request of an object that is gone before the answer
+	s.apply(t, config, endpoints)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		ask(t, client, "GET", at(port, "/"), "second.test", "")
+	}()
+	<-came
 	config.Routes, config.LogRequests = []gateway.Route{first}, false
 	s.apply(t, config, endpoints)
+	none := counted("200", "", "")
+	close(answer)
+	<-ended
+	eventually(t, func() bool { return counted("200", "", "") == none+1 })
 	log.Reset()
 	s.get(t, port, "first.test", "/", 200, "first /")
 	text, err := testutil.CollectAndFormat(s.requests.answered, expfmt.TypeTextPlain, gateway.MetricsPrefix+"requests_total")

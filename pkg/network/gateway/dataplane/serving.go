@@ -107,9 +107,9 @@ func (s *serving) apply() (gateway.Applied, error) {
 	if err := json.Unmarshal(data, &config); err != nil {
 		return gateway.Applied{}, fmt.Errorf("reading %s: %w", s.files.Config(), err)
 	}
+	s.requests.forget(config)
 	now := s.current.Load()
 	s.current.Store(&state{routes.New(config, endpoints, now.table), newTransports(config, now.transports), policy.New(config.Policies, now.policies), config.LogRequests})
-	s.requests.forget(config)
 	s.answers.Store(answersOf(config.Challenges))
 	if err := s.load(config); err != nil {
 		return gateway.Applied{}, err
