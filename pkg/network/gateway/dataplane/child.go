@@ -74,13 +74,11 @@ func runChild(args []string) error {
 		return err
 	}
 	defer control.Close()
+	if err := os.Chdir(string(dir.Files())); err != nil { // where it stays if its root directory cannot be changed
+		return err
+	}
 	if missing := confined(dir).Enter(); missing != nil {
 		logrus.WithField("missing", missing).Info("the gateway has more privileges than it needs: this machine or container does not let it give them up")
-		if _, err := os.Stat(string(dir.Files())); err == nil {
-			if err := os.Chdir(string(dir.Files())); err != nil {
-				return err
-			}
-		}
 	}
 	s, err := newServing(".", sockets)
 	if err != nil {

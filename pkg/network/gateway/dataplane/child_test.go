@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -92,6 +93,19 @@ func TestChild(t *testing.T) {
 	}
 }
 
+// TestChildWithRoot: a process that cannot change its root directory, as in some containers, serves all the same.
+func TestChildWithRoot(t *testing.T) {
+	dir := childDir(t)
+	port := writeSite(t, dir)
+	c := launchChildIn(t, dir, 0)
+	c.awaitReady(t, dir)
+	awaitSite(t, port)
+	_ = c.Process.Signal(syscall.SIGTERM)
+	if err := c.Wait(); err != nil || !strings.Contains(c.log.String(), "changing the root directory") {
+		t.Errorf("the process: %v\n%s", err, c.log.Bytes())
+	}
+}
+
 // childDir returns the directory of a process that a test starts.
 func childDir(t *testing.T) gateway.Dir {
 	t.Helper()
@@ -111,10 +125,16 @@ type child struct {
 // launchChild starts a process as the front does.
 func launchChild(t *testing.T, dir gateway.Dir) *child {
 	t.Helper()
+	return launchChildIn(t, dir, syscall.CLONE_NEWNS)
+}
+
+// launchChildIn starts a process in new namespaces.
+func launchChildIn(t *testing.T, dir gateway.Dir, namespaces uintptr) *child {
+	t.Helper()
 	c := &child{Cmd: exec.Command("/proc/self/exe", gateway.Program, string(dir), logSettings)}
 	c.Stdout, c.Stderr = &c.log, &c.log
 	c.Env = append(os.Environ(), "HOME=/")
-	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: namespaces}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
