@@ -19,13 +19,16 @@ func testBelieved(t *testing.T, s *served, config gateway.Config, port uint16) {
 	r := route("f.test", "/", "one", gateway.ToHTTP)
 	r.Mirrors = []gateway.Mirror{{Backend: gateway.Backend{Endpoints: "mirror"}}}
 	set := route("f.test", "/set", "one", gateway.ToHTTP)
-	set.RequestHeaders = &gateway.Headers{Set: []gateway.Header{{Name: "X-Forwarded-Prefix", Value: "/shop"}, {Name: "X-Real-Ip", Value: "192.0.2.9"}}}
+	set.RequestHeaders = &gateway.Headers{Set: []gateway.Header{{Name: "X-Forwarded-Prefix", Value: "/shop"}, {Name: "X-Real-Ip", Value: "192.0.2.9"}, {Name: "X_real_ip", Value: "192.0.2.8"}}}
 	config.Routes = []gateway.Route{r, set}
 	s.apply(t, config, gateway.Endpoints{"one": {one.address()}, "mirror": {mirror.address()}})
 	want := map[string]string{
 		"X-Forwarded-For": "127.0.0.1", "X-Real-Ip": "127.0.0.1", "X-Forwarded-Host": "f.test", "X-Forwarded-Proto": "http", "X-Forwarded-Port": fmt.Sprint(port),
 		"Forwarded": "", "X-Forwarded-Scheme": "", "X-Forwarded-Prefix": "", "X-Forwarded-Server": "", "X-Scheme": "", "X-Original-Forwarded-For": "",
-		"X-Original-Url": "", "X-Rewrite-Url": "", "True-Client-Ip": "", "X-Client-Ip": "", "X-Secret": "",
+		"X-Original-Url": "", "X-Rewrite-Url": "", "True-Client-Ip": "", "X-Client-Ip": "", "X-Secret": "", "X-Forwarded-Ssl": "", "X-Forwarded-Protocol": "",
+		"X-Forwarded-Uri": "", "X-Forwarded-Anything": "", "X-Forwarded": "", "Front-End-Https": "", "X-Url-Scheme": "", "X-Original-Uri": "", "X-Original-Host": "",
+		"X-Cluster-Client-Ip": "", "Cf-Connecting-Ip": "", "Client-Ip": "", "Proxy": "", "Ssl-Client-Verify": "", "X_real_ip": "", "X_forwarded-For": "", "X-Forwarded_proto": "",
+		"X_forwarded_host": "", "True_client_ip": "", "X.real.ip": "", "X_custom": "", "X-Realm": "192.0.2.1", "Proxy-Name": "192.0.2.1",
 	}
 	headers := []string{"Connection", "X-Secret, X-Real-Ip, X-Forwarded-Port, X-Forwarded-For, X-Forwarded-Host, X-Forwarded-Proto"}
 	fields := []string{":method", "GET", ":scheme", "http", ":authority", "f.test", ":path", "/"}
@@ -55,7 +58,7 @@ func testBelieved(t *testing.T, s *served, config gateway.Config, port uint16) {
 			}
 		}
 	}
-	if _, body := ask(t, client, "GET", at(port, "/set"), "f.test", ""); !strings.Contains(body, `"/shop"`) || !strings.Contains(body, `"192.0.2.9"`) {
+	if _, body := ask(t, client, "GET", at(port, "/set"), "f.test", ""); !strings.Contains(body, `"/shop"`) || !strings.Contains(body, `"192.0.2.9"`) || !strings.Contains(body, `"192.0.2.8"`) {
 		t.Errorf("what the route sets: %s", body)
 	}
 

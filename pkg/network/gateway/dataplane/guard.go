@@ -15,6 +15,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/policy"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
 )
 
 // guarded serves a request of a route with a policy.
@@ -173,6 +174,32 @@ func sought(req *http.Request) (lookup, forward *http.Request) {
 		return lookup, lookup
 	}
 	return lookup, req
+}
+
+// find looks the route of a request up, and returns the request as which it was found. Some backends drop parameters of a path's segments, so
+// /admin;x comes to the route that /admin comes to, unless a route's own path has parameters. A WebSocket's CONNECT
+// comes to the backend as GET.
+func find(t *routes.Table, host string, req *http.Request) (routes.Found, *http.Request) {
+	if req.Method == http.MethodConnect {
+		req = req.WithContext(req.Context())
+		req.Method = http.MethodGet
+	}
+	found := t.Find(connectionOf(req), host, req)
+	if !strings.Contains(req.URL.Path, ";") || found.Route != nil && strings.Contains(found.Route.Path, ";") {
+		return found, req
+	}
+	segments := strings.Split(req.URL.Path, "/")
+	for i, segment := range segments {
+		segments[i], _, _ = strings.Cut(segment, ";")
+	}
+	u := *req.URL
+	u.Path, u.RawPath = clean(strings.Join(segments, "/")), ""
+	bare := req.WithContext(req.Context())
+	bare.URL = &u
+	if other := t.Find(connectionOf(req), host, bare); other.Route != found.Route {
+		return other, bare
+	}
+	return found, req
 }
 
 // clean returns a path without empty segments, . and .. A slash at its end stays.

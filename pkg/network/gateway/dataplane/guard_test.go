@@ -236,8 +236,18 @@ func testPolicies(t *testing.T, s *served, config gateway.Config, port uint16) {
 		for _, path := range []string{"/admin", "/admin/", "//admin", "/x/../admin", "/x/%2e%2e/admin", "/./admin", "/x%2f..%2fadmin", "/admin%2fx", "///admin//x", "/%61dmin"} {
 			send(t, "GET", path, "", 403, "may not")
 		}
+		for _, path := range []string{"/admin;x", "/admin;x/secret", "/;x/admin", "/;/admin/;y", "/admin%3Bx/secret", "//admin;a=b;c=d/", "/x/../admin;x/secret", "/admin;x%2fsecret"} {
+			send(t, "GET", path, "", 403, "may not") // to backends that drop parameters of segments
+		}
+		send(t, "GET", "/x;y/admin;z", "", 200, "one p.test /x;y/admin;z ")
 		send(t, "GET", "/a//b", "", 200, "one p.test /a//b ")
 		send(t, "GET", "/.well-known/x", "", 200, "one p.test /.well-known/x ")
 		send(t, "GET", "/x/../y/", "", 200, "one p.test /y/ ")
+		named := route("p.test", "/admin;public", "one", gateway.ToHTTP)
+		named.Kind = gateway.Exact
+		config.Routes = append(config.Routes, named)
+		s.apply(t, config, endpoints)
+		send(t, "GET", "/admin;public", "", 200, "one p.test /admin;public ")
+		send(t, "GET", "/admin;other", "", 403, "may not")
 	})
 }

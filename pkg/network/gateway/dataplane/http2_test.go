@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -16,13 +17,15 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
 )
 
 // rawHTTP2 is a client that sends whatever headers it is given.
 type rawHTTP2 struct {
 	net.Conn
 	*http2.Framer
-	next uint32
+	next    uint32
+	leaving bool // the server has said that it closes the connection
 }
 
 func openHTTP2(t testing.TB, port uint16) *rawHTTP2 {
@@ -90,6 +93,7 @@ func (c *rawHTTP2) ask(fields ...string) (status, body string) {
 		case *http2.RSTStreamFrame:
 			return frame.ErrCode.String(), body
 		case *http2.GoAwayFrame:
+			c.leaving = true
 			if frame.ErrCode != http2.ErrCodeNo {
 				return frame.ErrCode.String(), body
 			}
@@ -108,6 +112,7 @@ func testRefusedHTTP2(t *testing.T, s *served, config gateway.Config, plain, sec
 }
 
 func refusedHTTP2(t *testing.T, s *served, config gateway.Config, scheme string, open func() *rawHTTP2) {
+	usual := map[string]string{"http": "80", "https": "443"}[scheme]
 	got := make(chan string, 100)
 	config.Routes = []gateway.Route{route("r.test", "/", "r", gateway.ToHTTP)}
 	config.Routes[0].RequestHeaders = &gateway.Headers{Set: []gateway.Header{{Name: "X-A", Value: "1"}}} // with which headers are looked at
@@ -134,6 +139,8 @@ func refusedHTTP2(t *testing.T, s *served, config gateway.Config, scheme string,
 		"another host":                  {with("GET", "/x", "host", "other.test"), false},
 		"the host twice":                {with("GET", "/x", "host", "r.test", "host", "r.test"), false},
 		"the same host":                 {with("GET", "/x", "host", "r.test"), true},
+		"the same host with its port":   {with("GET", "/x", "host", "r.test:"+usual), false}, // the library, which compares them as they are written
+		"the host with another port":    {with("GET", "/x", "host", "r.test:8080"), false},
 		"a host with a path":            {[]string{":method", "GET", ":scheme", scheme, ":authority", "r.test/x", ":path", "/"}, false},
 		"a line in a value":             {with("GET", "/x", "x-b", "1\r\nHost: other.test"), false},
 		"a line in a method":            {with("GET /evil HTTP/1.1\r\nX: ", "/x"), false},
@@ -160,6 +167,30 @@ func refusedHTTP2(t *testing.T, s *served, config gateway.Config, scheme string,
 				t.Errorf("%s: the backend gets nothing", name)
 			}
 		}
+	}
+	one := open() // others may have requests on the connection of one that is refused
+	for _, path := range []string{"/x/..;/admin", "/x", "/x/..;/admin"} {
+		if status, _ := one.ask(with("GET", path)...); status != map[bool]string{true: "200", false: "400"}[path == "/x"] {
+			t.Errorf("%s on a connection with others: %s", path, status)
+		}
+		for len(got) > 0 {
+			<-got
+		}
+	}
+	if one.leaving {
+		t.Error("the connection ends because of a request that was refused")
+	}
+}
+
+// TestFindWebSocket: a WebSocket in HTTP/2 comes to the route that one in HTTP/1.1 comes to.
+func TestFindWebSocket(t *testing.T) {
+	all, get := route("r.test", "/", "all", gateway.ToHTTP), route("r.test", "/", "get", gateway.ToHTTP)
+	get.Method = http.MethodGet
+	table := routes.New(gateway.Config{Listeners: []gateway.Listener{{Name: "plain", Port: 80, Protocol: gateway.HTTP}}, Routes: []gateway.Route{all, get}}, nil, nil)
+	r := (&http.Request{Method: http.MethodConnect, URL: &url.URL{Path: "/"}, Header: http.Header{":protocol": {"websocket"}}, ProtoMajor: 2}).WithContext(
+		context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}))
+	if found, _ := find(table, "r.test", r); found.Route == nil || found.Route.Method != http.MethodGet || r.Method != http.MethodConnect {
+		t.Errorf("found %+v for %s", found.Route, r.Method)
 	}
 }
 

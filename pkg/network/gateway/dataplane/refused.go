@@ -21,9 +21,13 @@ func refused(req *http.Request) string {
 	return ""
 }
 
-// targetsPath reports whether a request asks for a path, or for OPTIONS of the whole server. An extended CONNECT, of a WebSocket in HTTP/2, has a path.
+// targetsPath reports whether a request asks for a path, or for OPTIONS of the whole server. An extended CONNECT, of a WebSocket in HTTP/2 or 3, has a path.
 func targetsPath(req *http.Request) bool {
-	if req.Method == http.MethodConnect && (req.ProtoMajor == 1 || req.Header.Get(":protocol") != "websocket") || req.URL.Opaque != "" {
+	protocol := req.Header.Get(":protocol") // in HTTP/2
+	if req.ProtoMajor == 3 {
+		protocol = req.Proto
+	}
+	if req.Method == http.MethodConnect && (req.ProtoMajor == 1 || protocol != "websocket") || req.URL.Opaque != "" {
 		return false
 	}
 	return strings.HasPrefix(req.RequestURI, "/") || req.RequestURI == "*" && req.Method == http.MethodOptions
@@ -47,6 +51,20 @@ func evasive(path string) bool {
 func oneHost(req *http.Request) bool {
 	hosts := req.Header["Host"]
 	return len(hosts) == 0 || len(hosts) == 1 && strings.EqualFold(hosts[0], req.Host)
+}
+
+// ambiguous reports whether a proxy before this one may have taken something else for a request's body, so that what follows on the connection may
+// be no request: Go's server reads the chunks, and ignores a length that the request has as well. Proxies say that they are there.
+func ambiguous(req *http.Request) bool {
+	if len(req.TransferEncoding) == 0 {
+		return false
+	}
+	for _, name := range []string{"Via", "Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-Ip"} {
+		if req.Header[name] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // tidy drops what of a request's headers is for no backend: the host, which the request has, and the upgrade to HTTP/2, after which a connection

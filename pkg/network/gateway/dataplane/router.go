@@ -62,24 +62,19 @@ func (r router) CaddyModule() caddy.ModuleInfo {
 
 // answer finds the route of a request and answers it. source is the object that the route comes from, if there is a route.
 func (r router) answer(w http.ResponseWriter, req *http.Request, next caddyhttp.Handler) (source string, err error) {
-	if r.serving.draining.Load() {
-		w.Header().Set("Connection", "close") // the next request comes to the process that follows
+	why := refused(req)
+	if req.ProtoMajor == 1 && (why != "" || ambiguous(req)) || r.serving.draining.Load() && req.Header["Upgrade"] == nil {
+		w.Header().Set("Connection", "close") // while this process drains, the next request comes to the one that follows
 	}
-	if why := refused(req); why != "" {
-		w.Header().Set("Connection", "close")
+	if why != "" {
 		return "", answer(w, req, http.StatusBadRequest, why)
 	}
 	tidy(req.Header)
-	if req.ProtoMajor == 1 && len(req.TransferEncoding) > 0 {
-		// Go's server reads the chunks and ignores a length that the request has as well. What a proxy before this one may have taken for the body,
-		// because it believes the length, is no request.
-		w.Header().Set("Connection", "close")
-	}
 	s := r.serving.current.Load()
 	host := hostOf(req.Host)
 	uri := req.URL.RequestURI()
 	lookup, req := sought(req)
-	found := s.table.Find(connectionOf(req), host, lookup)
+	found, lookup := find(s.table, host, lookup)
 	if found.Misdirected || found.Listener != nil && !allows(found.Listener.Listener, req) {
 		return "", answer(w, req, http.StatusMisdirectedRequest, "this connection is for another host\n")
 	}
@@ -102,6 +97,7 @@ func (r router) serve(w http.ResponseWriter, req *http.Request, f *forwarding, n
 		applyHeaders(w.Header(), f.route.ResponseHeaders)
 		return redirect(w, req, f)
 	}
+	disbelieve(req.Header)
 	if !f.rewrite() {
 		return answer(w, req, http.StatusBadRequest, "the path leads out of what this route serves\n")
 	}

@@ -90,6 +90,7 @@ func TestServing(t *testing.T) {
 	t.Run("TLS to backends", func(t *testing.T) { testBackendTLS(t, s, config, plain) })
 	t.Run("gRPC", func(t *testing.T) { testGRPC(t, s, config, plain) })
 	t.Run("requests that are refused", func(t *testing.T) { testRefused(t, s, config, plain) })
+	t.Run("chunks", func(t *testing.T) { testChunked(t, s, config, plain) })
 	t.Run("attacks in HTTP/2", func(t *testing.T) { testRefusedHTTP2(t, s, config, plain, secure) })
 	t.Run("headers that backends believe", func(t *testing.T) { testBelieved(t, s, config, plain) })
 	t.Run("ways around paths", func(t *testing.T) { testPaths(t, s, config, plain) })
@@ -154,7 +155,10 @@ func testProtocols(t *testing.T, s *served, config gateway.Config, port uint16) 
 
 // testUpgraded: a connection that was upgraded goes on over a change of routes, and over one of certificates, for which Caddy loads its configuration.
 func testUpgraded(t *testing.T, s *served, config gateway.Config, port uint16) {
-	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			return
+		}
 		conn, buffered, err := w.(http.Hijacker).Hijack()
 		if err != nil {
 			return
@@ -189,6 +193,23 @@ func testUpgraded(t *testing.T, s *served, config gateway.Config, port uint16) {
 		fmt.Fprintf(conn, "hello %d\n", i)
 		if got, err := lines.ReadString('\n'); err != nil || got != fmt.Sprintf("hello %d\n", i) {
 			t.Fatalf("after change %d: %q, %v", i, got, err)
+		}
+	}
+	s.draining.Store(true)
+	defer s.draining.Store(false)
+	config.Routes[0].Path = "/"
+	s.apply(t, config, endpoints)
+	for upgrade, want := range map[string]string{"\r\nConnection: Upgrade\r\nUpgrade: websocket": "Upgrade", "": "close"} {
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: w.test%s\r\n\r\n", upgrade)
+		head, _ := io.ReadAll(io.LimitReader(conn, 80))
+		if got := strings.ToLower(string(head)); strings.Contains(got, "close") != (want == "close") {
+			t.Errorf("another process follows, %q: %q", upgrade, got)
 		}
 	}
 }
