@@ -41,6 +41,8 @@ type Controller struct {
 	Classes []string
 	// LogRequests makes each request a line of the gateway's log.
 	LogRequests bool
+	// Proxies are the networks of balancers that name their clients with the PROXY protocol.
+	Proxies []netip.Prefix
 
 	outcome *outcome
 }
@@ -223,7 +225,7 @@ func (w *working) sync(ctx context.Context) error {
 	o.api = gatewayapi.Translate(own)
 	w.Addresses.SetGateways(o.api.Addressed())
 	config, endpoints := o.merged()
-	config.LogRequests = w.LogRequests
+	config.LogRequests, config.Proxies = w.LogRequests, w.Proxies
 	w.applied.all, w.applied.statuses = routepolicy.Apply(&config, w.policies.list(), objects.Passwords)
 	translate.ListenForChallenges(objects, &config)
 	w.feed.needChallenges(ctx, len(objects.Orders.List()) > 0)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"strings"
 	"time"
 )
@@ -204,6 +205,8 @@ func serverTable() []setting {
 			help: "Further IngressClass whose Ingresses are served, such as nginx or traefik; it is made if there is none"},
 		{name: "log-gateway-requests", kind: toggle, def: "false", field: aBool(func(c *Config) *bool { return &c.Network.LogRequests }), group: groupNetwork, shared: withServers,
 			help: "Log each request to an Ingress or Gateway, with its client and path"},
+		{name: "gateway-proxy-protocol", kind: list, arg: "CIDR|IP", field: someNetworks(func(c *Config) *[]netip.Prefix { return &c.Network.Proxies }), group: groupNetwork, shared: withServers,
+			help: "Load balancer whose connections to Ingresses and Gateways must begin with a header of the PROXY protocol (1 or 2), which names the client"},
 		{name: "write-kubeconfig", short: "o", arg: "FILE", note: "kubeconfig.yaml beside the config file", group: groupAPI, alias: envPrefix + "KUBECONFIG_OUTPUT",
 			help: "Where to write the administrator's kubeconfig"},
 		{name: "write-kubeconfig-mode", arg: "MODE", def: "0600", group: groupAPI, alias: envPrefix + "KUBECONFIG_MODE",

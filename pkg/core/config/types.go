@@ -146,6 +146,8 @@ type Network struct {
 	IngressClasses []string `json:"ingressClasses,omitempty"`
 	// LogRequests makes each request to the gateway a line of the log.
 	LogRequests bool `json:"logRequests,omitempty"`
+	// Proxies are the networks of balancers whose connections to the gateway begin with a header of the PROXY protocol.
+	Proxies []netip.Prefix `json:"proxies,omitempty"`
 }
 
 // ACME is the server that certificates of Ingresses and Gateways come from.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 )
 
@@ -16,6 +17,8 @@ type Config struct {
 	Policies map[string]Policy `json:"policies,omitempty"`
 	// LogRequests says that each request is a line of the log.
 	LogRequests bool `json:"logRequests,omitempty"`
+	// Proxies are the networks of balancers whose connections begin with a header of the PROXY protocol.
+	Proxies []netip.Prefix `json:"proxies,omitempty"`
 }
 
 // Challenge is what an ACME server that validates a host gets, whatever routes there are: by HTTP-01 (RFC 8555, section 8.3) from listeners of HTTP,

@@ -108,6 +108,7 @@ func (s *serving) apply() (gateway.Applied, error) {
 		return gateway.Applied{}, fmt.Errorf("reading %s: %w", s.files.Config(), err)
 	}
 	s.requests.forget(config)
+	s.sockets.TrustProxies(config.Proxies)
 	now := s.current.Load()
 	s.current.Store(&state{routes.New(config, endpoints, now.table), newTransports(config, now.transports), policy.New(config.Policies, now.policies), config.LogRequests})
 	s.answers.Store(answersOf(config.Challenges))

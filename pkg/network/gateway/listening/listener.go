@@ -11,6 +11,15 @@ type conn struct {
 	*net.TCPConn
 	sockets *Sockets
 	once    sync.Once
+	client  net.Addr // that a proxy has named, or nil
+}
+
+// RemoteAddr implements net.Conn.
+func (c *conn) RemoteAddr() net.Addr {
+	if c.client != nil {
+		return c.client
+	}
+	return c.TCPConn.RemoteAddr()
 }
 
 // Close implements net.Conn.

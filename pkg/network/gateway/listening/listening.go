@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
@@ -22,6 +24,7 @@ type Sockets struct {
 	retired   bool          // see Retire
 	open      int           // accepted connections
 	idle      chan struct{}
+	proxies   atomic.Pointer[[]netip.Prefix] // whose connections name their clients
 }
 
 // key is what a socket is bound to.
@@ -197,7 +200,18 @@ func (one *stream) run() {
 			return
 		}
 		one.sockets.count(1)
-		one.deliver(&conn{TCPConn: accepted, sockets: one.sockets})
+		c := &conn{TCPConn: accepted, sockets: one.sockets}
+		if !one.sockets.proxied(c.RemoteAddr()) {
+			one.deliver(c)
+			continue
+		}
+		go func() { // others do not wait for its header
+			if c.introduce() != nil {
+				c.Close()
+				return
+			}
+			one.deliver(c)
+		}()
 	}
 }
 
