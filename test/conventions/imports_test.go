@@ -144,6 +144,7 @@ var external = []struct {
 	{regexp.MustCompile(`^go\.etcd\.io/etcd/server(/|$)`), []string{"pkg/etcd/member"}, "only the component that runs etcd imports its server"},
 	{regexp.MustCompile(`^github\.com/coredns/`), []string{"pkg/network/coredns"}, "only the component that runs CoreDNS imports it"},
 	{regexp.MustCompile(`^github\.com/caddyserver/`), []string{"pkg/network/gateway/dataplane"}, "only the gateway's process serves with Caddy"},
+	{regexp.MustCompile(`^github\.com/quic-go/`), []string{"pkg/network/gateway/http3", "pkg/network/gateway/dataplane"}, "only the gateway's process serves HTTP/3"},
 	{regexp.MustCompile(`^github\.com/pires/`), []string{"pkg/network/gateway/listening", "pkg/network/gateway/dataplane"}, "only where the gateway accepts connections it reads who a balancer says the client is"},
 	{regexp.MustCompile(`^sigs\.k8s\.io/sig-storage-lib-external-provisioner/`), []string{"pkg/addons/localstorage"}, "only the component that makes volumes imports the library for it"},
 	{regexp.MustCompile(`^github\.com/flannel-io/`), []string{"pkg/network/flannel"}, "only the component that runs flannel imports it"},

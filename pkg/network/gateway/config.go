@@ -17,6 +17,8 @@ type Config struct {
 	Policies map[string]Policy `json:"policies,omitempty"`
 	// LogRequests says that each request is a line of the log.
 	LogRequests bool `json:"logRequests,omitempty"`
+	// HTTP3 are ports of HTTPS that are served with HTTP/3 too, unless a listener of UDP has them.
+	HTTP3 []uint16 `json:"http3,omitempty"`
 	// Proxies are the networks of balancers whose connections begin with a header of the PROXY protocol.
 	Proxies []netip.Prefix `json:"proxies,omitempty"`
 }

@@ -55,7 +55,8 @@ func runChild(args []string) error {
 	signal.Ignore(syscall.SIGPIPE) // the front, which reads the log, may end before this process does
 	logs.Setup(settings)
 	notify := kube.SetupProcess()
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0) // rather than the node and the pods that do not fill its memory
+	_ = os.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING", "true") // the kernel's usual buffer will do
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0)  // rather than the node and the pods that do not fill its memory
 	var now unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err == nil {
 		most := min(now.Max, maxDescriptors)
@@ -93,6 +94,7 @@ func runChild(args []string) error {
 	sockets.Settle()
 	replaced := make(chan struct{})
 	before.relieve()
+	s.http3.Begin()
 	debug.FreeOSMemory() // what the packages of Kubernetes in this executable took at the start
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+gateway.ApplyPath, s.serveApply)
@@ -125,6 +127,7 @@ func (s *serving) lookAgain(notify kube.Notifier) {
 	waiting := len(s.applied.Refused) > 0
 	s.mu.Unlock()
 	notify.Alive()
+	s.http3.Retry()
 	giveBack()
 	if waiting {
 		_, _ = s.apply()

@@ -137,6 +137,7 @@ func (s *serving) serveHandover(replaced func()) http.HandlerFunc {
 			return // it has ended
 		}
 		s.draining.Store(true)
+		s.http3.Close(http3Grace) // the next process reads the socket when this one has retired
 		s.sockets.Retire()
 		_, _ = conn.Write([]byte("retired\n"))
 		replaced()

@@ -104,6 +104,7 @@ func cut(text string, most int) string { return text[:min(len(text), most)] }
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyhttp.Handler) error {
 	began, path := time.Now(), req.URL.Path // which a rewrite changes
+	r.serving.advertise(w, req)
 	recorder := caddyhttp.NewResponseRecorder(w, nil, nil)
 	source, err := r.answer(recorder, req, next)
 	status, took := cmp.Or(recorder.Status(), http.StatusOK), time.Since(began)

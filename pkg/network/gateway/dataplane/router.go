@@ -63,7 +63,7 @@ func (r router) CaddyModule() caddy.ModuleInfo {
 // answer finds the route of a request and answers it. source is the object that the route comes from, if there is a route.
 func (r router) answer(w http.ResponseWriter, req *http.Request, next caddyhttp.Handler) (source string, err error) {
 	why := refused(req)
-	if req.ProtoMajor == 1 && (why != "" || ambiguous(req)) || r.serving.draining.Load() && req.Header["Upgrade"] == nil {
+	if req.ProtoMajor == 1 && (why != "" || ambiguous(req)) || r.serving.draining.Load() && req.ProtoMajor < 3 && req.Header["Upgrade"] == nil {
 		w.Header().Set("Connection", "close") // while this process drains, the next request comes to the one that follows
 	}
 	if why != "" {

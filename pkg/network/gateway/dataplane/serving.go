@@ -22,6 +22,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/pkg/network/gateway/http3"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/listening"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/policy"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
@@ -36,6 +37,7 @@ type serving struct {
 	repeated memory
 	requests *requests
 	streams  *streams.Server
+	http3    *http3.Server
 	fallback gateway.Certificate
 	sockets  *listening.Sockets
 	// draining is set when another process serves what comes from now on.
@@ -55,7 +57,7 @@ func newServing(files gateway.Files, sockets *listening.Sockets) (*serving, erro
 		return nil, fmt.Errorf("making a certificate for hosts that have none: %w", err)
 	}
 	s := &serving{
-		files: files, fallback: made, limits: limits{headerTimeout}, sockets: sockets, streams: streams.New(sockets),
+		files: files, fallback: made, limits: limits{headerTimeout}, sockets: sockets, streams: streams.New(sockets), http3: http3.New(sockets, drainTime),
 		mirrors: mirrors{memory: memory{most: maxMirrors * maxMirrored}}, repeated: memory{most: maxAllRepeated}, requests: newRequests(),
 	}
 	s.current.Store(&state{table: routes.New(gateway.Config{}, nil, nil), transports: newTransports(gateway.Config{}, nil), policies: policy.New(nil, nil)})
@@ -138,6 +140,11 @@ func (s *serving) load(config gateway.Config) error {
 		s.caddy = next
 	}
 	config.Certificates = certificates
+	sites, err := s.http3Sites(config, listeners)
+	if err != nil {
+		return err
+	}
+	s.http3.Apply(sites)
 	s.applyStreams(config, listeners, refused)
 	s.applied = gateway.Applied{Refused: refused, Certificates: bad}
 	return nil
@@ -168,4 +175,8 @@ func (s *serving) free(all []gateway.Listener) (fine []gateway.Listener, refused
 	return fine, refused
 }
 
-func (s *serving) stop() error { return caddy.Stop() } // streams end with the process
+// stop ends what serves HTTP. Streams end with the process.
+func (s *serving) stop() error {
+	s.http3.Close(http3Grace)
+	return caddy.Stop()
+}

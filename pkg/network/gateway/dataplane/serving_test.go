@@ -268,6 +268,7 @@ func start(t *testing.T) *served {
 		t.Fatal(err)
 	}
 	s.limits = limits{2 * time.Second}
+	s.http3.Begin()
 	t.Cleanup(func() { _ = s.stop() })
 	return &served{s, gateway.Writer{Files: files}}
 }

@@ -13,8 +13,9 @@ import (
 
 // batch is a message about sockets; their descriptors come with it, in its order.
 type batch struct {
-	Sockets []key `json:"sockets"`
-	More    bool  `json:"more"` // another batch follows
+	Sockets []key  `json:"sockets"`
+	More    bool   `json:"more"` // another batch follows
+	Secret  []byte `json:"secret,omitempty"`
 }
 
 // mostInBatch is less than the kernel's limit of 253 descriptors, and a batch is smaller than maxBatch bytes.
@@ -54,7 +55,7 @@ func (s *Sockets) Send(to *net.UnixConn) error {
 	}
 	for first := 0; ; first += mostInBatch {
 		last := min(first+mostInBatch, len(keys))
-		if err := send(to, batch{keys[first:last], last < len(keys)}, files[first:last]); err != nil {
+		if err := send(to, batch{keys[first:last], last < len(keys), s.secret[:]}, files[first:last]); err != nil {
 			return err
 		}
 		if last == len(keys) {
@@ -90,6 +91,7 @@ func Receive(from *net.UnixConn) (*Sockets, error) {
 	for more := true; more; {
 		b, files, err := receive(from)
 		if err == nil {
+			copy(s.secret[:], b.Secret) // a process of an earlier version sends none
 			err = s.take(b, files)
 		}
 		for _, f := range files {

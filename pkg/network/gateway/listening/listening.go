@@ -4,6 +4,7 @@ package listening
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net"
 	"net/netip"
@@ -24,6 +25,7 @@ type Sockets struct {
 	retired   bool          // see Retire
 	open      int           // accepted connections
 	idle      chan struct{}
+	secret    [32]byte
 	proxies   atomic.Pointer[[]netip.Prefix] // whose connections name their clients
 }
 
@@ -41,8 +43,13 @@ func New() *Sockets {
 }
 
 func inherit() *Sockets {
-	return &Sockets{streams: map[key]*stream{}, packets: map[key]*packets{}, idle: make(chan struct{}, 1), inherited: true, settled: make(chan struct{})}
+	s := &Sockets{streams: map[key]*stream{}, packets: map[key]*packets{}, idle: make(chan struct{}, 1), inherited: true, settled: make(chan struct{})}
+	_, _ = rand.Read(s.secret[:]) // it does not fail
+	return s
 }
+
+// Secret is random, and the same in the processes that hand the sockets on to each other.
+func (s *Sockets) Secret() [32]byte { return s.secret }
 
 // settle begins to accept, under the lock.
 func (s *Sockets) settle() {
@@ -201,7 +208,7 @@ func (one *stream) run() {
 		}
 		one.sockets.count(1)
 		c := &conn{TCPConn: accepted, sockets: one.sockets}
-		if !one.sockets.proxied(c.RemoteAddr()) {
+		if !one.sockets.Proxied(c.RemoteAddr()) {
 			one.deliver(c)
 			continue
 		}

@@ -28,8 +28,8 @@ const (
 // TrustProxies sets the networks whose connections begin with a header of the PROXY protocol that names the client. From others nothing is believed.
 func (s *Sockets) TrustProxies(networks []netip.Prefix) { s.proxies.Store(&networks) }
 
-// proxied reports whether a connection must begin with a header.
-func (s *Sockets) proxied(from net.Addr) bool {
+// Proxied reports whether a client's connections must begin with a header.
+func (s *Sockets) Proxied(from net.Addr) bool {
 	networks := s.proxies.Load()
 	tcp, ok := from.(interface{ AddrPort() netip.AddrPort })
 	if networks == nil || !ok {

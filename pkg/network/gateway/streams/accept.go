@@ -117,6 +117,16 @@ func (l *shared) run() {
 	}
 }
 
+// Takes reports whether connections to an address that name a host in a TLS handshake are for streams.
+func (s *Server) Takes(local netip.AddrPort, name string) bool {
+	site := s.current.Load().streams.At(local, false)
+	if site == nil || !site.Streams {
+		return false
+	}
+	listener, _ := site.Find(name)
+	return listener != nil && !listener.IsWeb()
+}
+
 // take serves a connection if streams may have it, and reports whether it does. If it is found to be for HTTPS it goes to web.
 func (s *Server) take(conn net.Conn, web chan net.Conn) bool {
 	now := s.current.Load()
