@@ -30,7 +30,7 @@ func Addon() addon.Addon {
 			all := []addon.Component{
 				{Name: "gateway", Component: Controller{
 					Kubeconfig: s.Kubeconfig, Dir: dir, Node: s.Config.Node.IPs, Addresses: s.Addresses, Classes: s.Config.Network.IngressClasses, ACME: s.Config.ACME.Enabled(),
-					LogRequests: s.Config.Network.LogRequests, Proxies: s.Config.Network.Proxies, outcome: shared,
+					LogRequests: s.Config.Network.LogRequests, Proxies: s.Config.Network.Proxies, HTTP3: s.Config.Network.HTTP3, outcome: shared,
 				}},
 				{Name: "gateway-status", After: []addon.Event{addon.Leading}, Component: Status{
 					Kubeconfig: s.Kubeconfig, Self: s.Config.Node.Name, Classes: s.Config.Network.IngressClasses, Report: func(r Report) { s.Report(r) }, Addresses: s.Addresses, outcome: shared,

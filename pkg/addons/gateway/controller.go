@@ -43,6 +43,8 @@ type Controller struct {
 	LogRequests bool
 	// Proxies are the networks of balancers that name their clients with the PROXY protocol.
 	Proxies []netip.Prefix
+	// HTTP3 serves HTTPS with HTTP/3 too.
+	HTTP3 bool
 
 	outcome *outcome
 }
@@ -228,6 +230,9 @@ func (w *working) sync(ctx context.Context) error {
 	config.LogRequests, config.Proxies = w.LogRequests, w.Proxies
 	w.applied.all, w.applied.statuses = routepolicy.Apply(&config, w.policies.list(), objects.Passwords)
 	translate.ListenForChallenges(objects, &config)
+	if w.HTTP3 {
+		config.HTTP3 = http3Ports(config.Listeners, objects.Services, w.Node)
+	}
 	w.feed.needChallenges(ctx, len(objects.Orders.List()) > 0)
 	config.Challenges = w.feed.listChallenges()
 	if len(o.ingresses.Served) == 0 && len(config.Listeners) == 0 {

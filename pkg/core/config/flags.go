@@ -1,7 +1,7 @@
 package config
 
 import (
-	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -167,7 +167,7 @@ func nodeTable() []setting {
 
 // serverTable lists the settings that only servers have.
 func serverTable() []setting {
-	return append(append(snapshotTable(), acmeTable()...), []setting{
+	return append(slices.Concat(snapshotTable(), acmeTable(), gatewayTable()), []setting{
 		{name: "agent-token", arg: "TOKEN", group: groupJoin, secret: true,
 			help: "Token for agents to join with, which servers cannot use; --agent-token-file keeps it out of process lists"},
 		{name: "agent-token-file", arg: "FILE", group: groupJoin,
@@ -201,12 +201,6 @@ func serverTable() []setting {
 			help: "Address of the API that one of the servers has at a time, one per IP family; no machine may have it"},
 		{name: "lb-pool", kind: list, arg: "[NAME=]RANGE", field: decodedAs(poolsText), group: groupNetwork, shared: withServers,
 			help: "Addresses for Services of type LoadBalancer, as FIRST-LAST or CIDR; with NAME:manual=, for Services that ask for them; metallb stands for MetalLB's IPAddressPools"},
-		{name: "ingress-classes", kind: list, arg: "CLASS", field: someClasses(func(c *Config) *[]string { return &c.Network.IngressClasses }), group: groupNetwork, shared: withServers,
-			help: "Further IngressClass whose Ingresses are served, such as nginx or traefik; it is made if there is none"},
-		{name: "log-gateway-requests", kind: toggle, def: "false", field: aBool(func(c *Config) *bool { return &c.Network.LogRequests }), group: groupNetwork, shared: withServers,
-			help: "Log each request to an Ingress or Gateway, with its client and path"},
-		{name: "gateway-proxy-protocol", kind: list, arg: "CIDR|IP", field: someNetworks(func(c *Config) *[]netip.Prefix { return &c.Network.Proxies }), group: groupNetwork, shared: withServers,
-			help: "Load balancer whose connections to Ingresses and Gateways must begin with a header of the PROXY protocol (1 or 2), which names the client"},
 		{name: "write-kubeconfig", short: "o", arg: "FILE", note: "kubeconfig.yaml beside the config file", group: groupAPI, alias: envPrefix + "KUBECONFIG_OUTPUT",
 			help: "Where to write the administrator's kubeconfig"},
 		{name: "write-kubeconfig-mode", arg: "MODE", def: "0600", group: groupAPI, alias: envPrefix + "KUBECONFIG_MODE",

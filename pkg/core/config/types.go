@@ -148,6 +148,8 @@ type Network struct {
 	LogRequests bool `json:"logRequests,omitempty"`
 	// Proxies are the networks of balancers whose connections to the gateway begin with a header of the PROXY protocol.
 	Proxies []netip.Prefix `json:"proxies,omitempty"`
+	// HTTP3 serves the gateway's HTTPS with HTTP/3 too.
+	HTTP3 bool `json:"http3,omitempty"`
 }
 
 // ACME is the server that certificates of Ingresses and Gateways come from.
