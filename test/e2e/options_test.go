@@ -23,7 +23,8 @@ func TestDualStack(t *testing.T) {
 	slots.Take(t)
 	h := newHost(t, "solo")
 	h.Run("ip", "-6", "addr", "add", "fd00:30::2/64", "dev", "eth0", "nodad")
-	h.Start("--node-ip=172.30.0.2,fd00:30::2", "--cluster-cidr=10.42.0.0/16,fd00:42::/56", "--service-cidr=10.43.0.0/16,fd00:43::/112")
+	s := h.Start("--node-ip=172.30.0.2,fd00:30::2", "--cluster-cidr=10.42.0.0/16,fd00:42::/56", "--service-cidr=10.43.0.0/16,fd00:43::/112",
+		"--gateway-http3", "--gateway-proxy-protocol=fd00:30::2", "--log-gateway-requests")
 	waitReady(t, h)
 	h.Apply(manifest(t, "families.yaml", "${POLICY}", "RequireDualStack"))
 	h.Kubectl("wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=3m")
@@ -40,6 +41,7 @@ func TestDualStack(t *testing.T) {
 			return inClient(h, "nslookup -type="+kind+" server.default.svc.cluster.local")
 		})
 	}
+	testGatewaySettings(t, h, s)
 }
 
 // TestIPv6Only runs a cluster on a host that has IPv4 only on loopback.
