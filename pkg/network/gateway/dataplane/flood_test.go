@@ -27,7 +27,10 @@ type flooded struct {
 // TestFloods: clients that open connections, send slowly, or without an end, take little of the process's memory, and others' answers come in time.
 func TestFloods(t *testing.T) {
 	dir := childDir(t)
-	config := gateway.Config{Listeners: []gateway.Listener{{Name: "plain", Port: freePort(t), Protocol: gateway.HTTP, HostsApart: true}}}
+	config := gateway.Config{Listeners: []gateway.Listener{
+		{Name: "plain", Port: freePort(t), Protocol: gateway.HTTP, HostsApart: true}, {Name: "secure", Port: freePort(t), Protocol: gateway.HTTPS, HostsApart: true},
+	}}
+	config.HTTP3 = []uint16{config.Listeners[1].Port}
 	slow := route("slow.test", "/", "a", gateway.ToHTTP)
 	slow.Retry = &gateway.Retry{Codes: []int{503}, Attempts: 1}
 	config.Routes = []gateway.Route{route("a.test", "/", "a", gateway.ToHTTP), slow}
@@ -54,6 +57,7 @@ func TestFloods(t *testing.T) {
 		{"bodies byte by byte", func(ctx context.Context, t *testing.T) func() {
 			return f.trickle(ctx, t, 1000, "POST / HTTP/1.1\r\nHost: slow.test\r\nContent-Length: 60000\r\n\r\n", "x")
 		}, false},
+		{"headers of HTTP/3 that do not end", func(ctx context.Context, t *testing.T) func() { return beginHTTP3(ctx, t, config.HTTP3[0]) }, false},
 		{"headers without an end", f.endless, true},
 		{"streams that are reset", f.resets, true},
 	} {

@@ -232,3 +232,45 @@ func TestWebSocketHTTP3(t *testing.T) {
 		t.Errorf("%q %v", got, err)
 	}
 }
+
+// beginHTTP3 opens as many connections and requests as one client may, sends most of each header, and then little by little, until the context ends.
+func beginHTTP3(ctx context.Context, t *testing.T, port uint16) (wait func()) {
+	t.Helper()
+	const length = 60_000
+	begin := append([]byte{0x01, 0x80, 0, length >> 8, length & 0xff}, make([]byte, length-1000)...) // a frame of type HEADERS (RFC 9114, section 7.2.2)
+	config := &tls.Config{InsecureSkipVerify: true, ServerName: "a.test", NextProtos: []string{upstream.NextProtoH3}}
+	var conns []*quic.Conn
+	var streams []*quic.Stream
+	for {
+		conn, err := quic.DialAddr(ctx, fmt.Sprintf("127.0.0.1:%d", port), config, &quic.Config{KeepAlivePeriod: time.Second})
+		if err != nil {
+			break // it may have no more
+		}
+		conns = append(conns, conn)
+		for {
+			str, err := conn.OpenStream()
+			if err != nil {
+				break
+			}
+			if _, err := str.Write(begin); err != nil {
+				t.Fatal(err)
+			}
+			streams = append(streams, str)
+		}
+	}
+	t.Logf("%d requests on %d connections", len(streams), len(conns))
+	return goes(func() {
+		for ctx.Err() == nil {
+			for _, str := range streams[:10] {
+				_, _ = str.Write([]byte{0})
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(floodPause):
+			}
+		}
+		for _, conn := range conns {
+			_ = conn.CloseWithError(0, "")
+		}
+	})
+}
