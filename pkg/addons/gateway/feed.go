@@ -145,7 +145,7 @@ func (f *feed) objects() translate.Objects {
 // The fields that a translation reads.
 
 func trimService(s, small *corev1.Service) {
-	small.Spec = corev1.ServiceSpec{Type: s.Spec.Type, IPFamilies: s.Spec.IPFamilies, Ports: s.Spec.Ports}
+	small.Spec = corev1.ServiceSpec{Type: s.Spec.Type, IPFamilies: s.Spec.IPFamilies, Ports: s.Spec.Ports, ExternalIPs: s.Spec.ExternalIPs}
 	small.Status.LoadBalancer = s.Status.LoadBalancer
 }
 

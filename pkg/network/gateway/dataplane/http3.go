@@ -19,7 +19,8 @@ import (
 // http3Grace is how long requests of HTTP/3 may go on when the process ends or another one takes over, which their connections do not outlive.
 const http3Grace = 2 * time.Second
 
-// http3Sites returns what is served with HTTP/3: Caddy's servers, with the certificates that they show for TCP.
+// http3Sites returns what is served with HTTP/3: Caddy's servers, with the certificates that they show for TCP. Addresses of a Gateway alone, to which
+// only what it asks for gets through, are left out.
 func (s *serving) http3Sites(config gateway.Config, listeners []gateway.Listener) (out []http3.Site, err error) {
 	active := caddy.ActiveContext()
 	app, err := active.App("http")
@@ -36,8 +37,8 @@ func (s *serving) http3Sites(config gateway.Config, listeners []gateway.Listener
 		shown := server.TLSConnPolicies.TLSConfig(active)
 		out = append(out, http3.Site{Port: number, Handler: server, TLS: &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			local, ok := hello.Conn.LocalAddr().(interface{ AddrPort() netip.AddrPort })
-			if !ok || s.streams.Takes(local.AddrPort(), hello.ServerName) {
-				return nil, errors.New("this host is served with TCP only")
+			if !ok || s.current.Load().table.Own(local.AddrPort()) || s.streams.Takes(local.AddrPort(), hello.ServerName) {
+				return nil, errors.New("this host or address is served with TCP only")
 			}
 			return shown.GetConfigForClient(hello)
 		}}})
@@ -50,7 +51,7 @@ func (s *serving) advertise(w http.ResponseWriter, req *http.Request) {
 	if req.TLS == nil || req.ProtoMajor > 2 {
 		return
 	}
-	if port := connectionOf(req).Local.Port(); s.http3.Serves(port) {
-		w.Header().Set("Alt-Svc", fmt.Sprintf(`h3=":%d"; ma=3600`, port))
+	if local := connectionOf(req).Local; s.http3.Serves(local.Port()) && !s.current.Load().table.Own(local) {
+		w.Header().Set("Alt-Svc", fmt.Sprintf(`h3=":%d"; ma=3600`, local.Port()))
 	}
 }

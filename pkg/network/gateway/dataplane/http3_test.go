@@ -73,7 +73,7 @@ func TestHTTP3(t *testing.T) {
 			r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Forwarded-Port"), text)
 	}))
 	defer seen.Close()
-	all := gateway.Route{Listeners: []string{"web", "other"}, Source: "HTTPRoute shop/web", Host: "a.test", Match: gateway.Match{Path: "/"}, Backends: []gateway.Backend{{Endpoints: "web", Weight: 1}}}
+	all := gateway.Route{Listeners: []string{"web", "other", "own"}, Source: "HTTPRoute shop/web", Host: "a.test", Match: gateway.Match{Path: "/"}, Backends: []gateway.Backend{{Endpoints: "web", Weight: 1}}}
 	guarded := all
 	guarded.Path, guarded.Policy = "/admin", "few"
 	config := gateway.Config{
@@ -83,6 +83,7 @@ func TestHTTP3(t *testing.T) {
 			{Name: "pass", Port: port, Protocol: gateway.Passthrough, Host: "pass.test"},
 			{Name: "other", Port: shared, Protocol: gateway.HTTPS, Certificates: map[string][]string{"": {own.Source}}},
 			{Name: "udp", Port: shared, Protocol: gateway.UDP},
+			{Name: "own", Port: port, Protocol: gateway.HTTPS, Addresses: []string{"127.0.0.5"}, Certificates: map[string][]string{"": {own.Source}}},
 		},
 		Routes: []gateway.Route{all, guarded}, Streams: []gateway.Stream{stream("udp", "packets"), stream("pass", "web")},
 		Policies: map[string]gateway.Policy{"few": {Clients: &gateway.Clients{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}}}},
@@ -133,19 +134,22 @@ func TestHTTP3(t *testing.T) {
 	}
 
 	secure := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: "a.test"}}}
-	advertised := func(port uint16) string {
+	advertised := func(at string, port uint16) string {
 		t.Helper()
-		answer, body := ask(t, secure, "GET", fmt.Sprintf("https://127.0.0.1:%d/", port), "a.test", "")
+		answer, body := ask(t, secure, "GET", fmt.Sprintf("https://%s:%d/", at, port), "a.test", "")
 		if answer.StatusCode != http.StatusOK || answer.ProtoMajor != 2 {
 			t.Errorf("HTTP/2: %s %q", answer.Status, body)
 		}
 		return answer.Header.Get("Alt-Svc")
 	}
-	if got := advertised(port); got != fmt.Sprintf(`h3=":%d"; ma=3600`, port) {
+	if got := advertised("127.0.0.1", port); got != fmt.Sprintf(`h3=":%d"; ma=3600`, port) {
 		t.Errorf("HTTP/2 tells of %q", got)
 	}
-	if got := advertised(shared); got != "" {
+	if got := advertised("127.0.0.1", shared); got != "" {
 		t.Errorf("beside a listener of UDP %q is told", got)
+	}
+	if got := advertised("127.0.0.5", port); got != "" {
+		t.Errorf("at an address of a Gateway alone %q is told", got)
 	}
 	packets, err := net.Dial("udp", fmt.Sprintf("127.0.0.1:%d", shared))
 	if err != nil {
@@ -170,7 +174,7 @@ func TestHTTP3(t *testing.T) {
 	if _, err := dir.Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := advertised(port); got != "" {
+	if got := advertised("127.0.0.1", port); got != "" {
 		t.Errorf("HTTP/2 tells of %q, which is off", got)
 	}
 	if got := getHTTP3(t, client, "GET", "a.test", "/", ""); strings.HasPrefix(got, "200") {

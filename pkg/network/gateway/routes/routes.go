@@ -102,6 +102,11 @@ func (t *Table) Apart(local netip.AddrPort, name string) bool {
 	return s != nil && s.apart.owner(canonical(name)) != nil
 }
 
+// Own reports whether an address is one that a listener of HTTPS has for itself.
+func (t *Table) Own(local netip.AddrPort) bool {
+	return t.sites[place{local.Addr().Unmap(), local.Port(), true}] != nil
+}
+
 // at returns what serves a place; nil if nothing does.
 func (t *Table) at(p place) *site {
 	if s := t.sites[p]; s != nil {
