@@ -220,11 +220,10 @@ func (w *working) sync(ctx context.Context) error {
 	if w.ACME {
 		objects.Orders = translate.NewOrders()
 	}
-	o := &outputs{ingresses: translate.Ingresses(objects), read: objects}
 	own := w.api.objects()
 	own.Services, own.Slices, own.Certificates, own.Node = objects.Services, objects.Slices, objects.Certificates, objects.Node
-	own.Pools, own.Ingresses, own.Hosts, own.Orders = w.Addresses.Pools(), len(o.ingresses.Served) > 0, o.ingresses.Hosts, objects.Orders
-	o.api = gatewayapi.Translate(own)
+	own.Pools, own.Orders = w.Addresses.Pools(), objects.Orders
+	o := translated(objects, own, len(ours) > 0)
 	w.Addresses.SetGateways(o.api.Addressed())
 	config, endpoints := o.merged()
 	config.LogRequests, config.Proxies = w.LogRequests, w.Proxies

@@ -21,6 +21,17 @@ type outputs struct {
 	api       gatewayapi.Result
 }
 
+// translated translates what both APIs have. Ingresses says that there are some of our classes.
+func translated(read translate.Objects, own gatewayapi.Objects, ingresses bool) *outputs {
+	if ingresses {
+		read.Held = gatewayapi.Held(own)
+	}
+	o := &outputs{ingresses: translate.Ingresses(read), read: read}
+	own.Ingresses, own.Hosts, own.Yields = ingresses, o.ingresses.Hosts, o.ingresses.Yields
+	o.api = gatewayapi.Translate(own)
+	return o
+}
+
 // merged returns the configuration for Ingresses and Gateways. Of equal listeners that of Ingresses comes first: nobody who may only create routes
 // takes a host of theirs.
 func (o *outputs) merged() (gateway.Config, gateway.Endpoints) {

@@ -49,6 +49,8 @@ type Listener struct {
 	// be other listeners of the port, however specific their Host. A listener of Passthrough has its Host so. What has no host, of a listener with
 	// HostsApart, is not for hosts that routes of other listeners name. Without it a wildcard serves what the host's own routes do not match.
 	HostsApart bool `json:"hostsApart,omitempty"`
+	// Yields are hosts that a listener with HostsApart leaves to the others of its port, though a wildcard of it covers them.
+	Yields []string `json:"yields,omitempty"`
 	// Certificates are sources of certificates by the hosts that they are used for; those of "" are used for all hosts of the listener.
 	Certificates map[string][]string `json:"certificates,omitempty"`
 	// ClientAuthorities are certificates in PEM. If there are any, clients must have a certificate of one of them.

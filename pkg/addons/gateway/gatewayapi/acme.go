@@ -8,14 +8,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 )
 
-// claims tells the orders who has which host: the namespace of a listener of HTTPS for it.
+// claims tells the orders who has which host: the namespace of a listener for it, whether or not it serves.
 func (t *translation) claims() {
 	if t.in.Orders == nil {
 		return
 	}
 	for _, g := range t.gateways {
 		for _, l := range g.listeners {
-			if _, taken := t.ingressOf(l, l.host); !taken && l.host != "" && l.protocol == v1.HTTPSProtocolType {
+			if l.host != "" {
 				t.in.Orders.Claim(l.host, l.owner.GetNamespace(), l.owner.GetCreationTimestamp().Time)
 			}
 		}

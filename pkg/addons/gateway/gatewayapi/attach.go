@@ -25,9 +25,8 @@ func (a *attachment) add(host string, l *listener) {
 	}
 }
 
-// attach attaches a route to listeners, and adds its rules to the configuration.
-func (t *translation) attach(r *route) {
-	var all []*attachment
+// attachments attaches a route to listeners.
+func (t *translation) attachments(r *route) (all []*attachment) {
 	for _, ref := range r.parents {
 		g, listeners, rejected := t.parentOf(r, ref)
 		if g == nil {
@@ -44,7 +43,12 @@ func (t *translation) attach(r *route) {
 		}
 		r.attached = append(r.attached, p)
 	}
-	for _, a := range all {
+	return all
+}
+
+// attach attaches a route to listeners, and adds its rules to the configuration.
+func (t *translation) attach(r *route) {
+	for _, a := range t.attachments(r) {
 		if len(a.hosts) == 0 {
 			continue // what is attached nowhere costs nothing
 		}
@@ -118,6 +122,7 @@ func (t *translation) choose(r *route, ref v1.ParentReference, listeners []*list
 			matched = true
 			l.attached[r.object.GetUID()] = true
 			to.add(h, l)
+			t.hold(l, h, string(r.kind), r.object)
 		}
 	}
 	switch {

@@ -1,17 +1,46 @@
 package gatewayapi
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 )
 
-// A host of an Ingress is served by Ingresses only on the addresses of the servers: whoever may attach a route or a listener to a Gateway takes nothing of it.
+// On the addresses of the servers a host belongs to Ingresses or to the Gateway API, whichever has named it for longer: whoever may make an object of one
+// takes nothing of the other.
+
+// Held returns the hosts that listeners and routes serve where Ingresses are served too, for the translation of these. It tells the orders of all claims,
+// which have to be known before Ingresses ask for certificates.
+func Held(o Objects) map[string]translate.Holder {
+	orders := o.Orders
+	o.Ingresses, o.Hosts, o.Yields = true, nil, nil
+	if orders != nil {
+		o.Orders = translate.NewOrders()
+	}
+	t := read(o)
+	for _, r := range t.routes {
+		t.attachments(r)
+	}
+	t.in.Orders = orders
+	t.claims()
+	return t.held
+}
+
+// hold notes that an object names a host of a listener that serves.
+func (t *translation) hold(l *listener, host, kind string, of metav1.Object) {
+	if host == "" || !l.besideIngresses() || !t.inUse[l.configName()] {
+		return
+	}
+	h := translate.Holder{Kind: kind, NamespacedName: keyOf(of), Since: of.GetCreationTimestamp().Time}
+	if other, ok := t.held[host]; !ok || h.Before(other.Since, other.Namespace, other.Name) {
+		t.held[host] = h
+	}
+}
 
 // besideIngresses reports whether a listener has a port of Ingresses at the addresses of the servers.
 func (l *listener) besideIngresses() bool {
@@ -26,32 +55,22 @@ func (t *translation) ingressOf(l *listener, host string) (types.NamespacedName,
 	if of, ok := t.in.Hosts[host]; ok {
 		return of, true
 	}
+	if _, kept := slices.BinarySearch(t.in.Yields, host); kept {
+		return types.NamespacedName{}, false
+	}
 	_, parent, _ := strings.Cut(host, ".")
 	of, ok := t.in.Hosts["*."+parent]
 	return of, ok
 }
 
-// yield has a listener conflict with an Ingress that has its host. One for streams of TLS, whose host decides before there is a request, does with
-// each Ingress that has a host among its own.
+// yield has a listener conflict with an Ingress that has its host. What its wildcard, or no host, covers otherwise is told apart by the name in each request
+// or handshake.
 func (t *translation) yield(l *listener) {
-	host := l.host
-	of, taken := t.ingressOf(l, host)
-	if l.protocol == v1.TLSProtocolType && !taken && l.besideIngresses() {
-		for _, h := range slices.Sorted(maps.Keys(t.in.Hosts)) {
-			if both, ok := intersect(l.host, h); ok && both == h {
-				host, of, taken = h, t.in.Hosts[h], true
-				break
-			}
-		}
-	}
-	if taken {
-		l.conflicted = ofIngress(v1.ListenerReasonHostnameConflict, host, of)
+	if of, taken := t.ingressOf(l, l.host); taken {
+		l.conflicted = ofIngress(v1.ListenerReasonHostnameConflict, l.host, of)
 	}
 }
 
 func ofIngress[R ~string](reason R, host string, of types.NamespacedName) *fault {
-	if host == "" {
-		return faulty(reason, "Ingress %s has every host without rules on the addresses of the servers: name hosts of the listener, or give the Gateway an address of its own (--lb-pool)", of)
-	}
-	return faulty(reason, "host %s belongs to Ingress %s on the addresses of the servers: delete the Ingress, name other hosts, or give the Gateway an address of its own (--lb-pool)", host, of)
+	return faulty(reason, "host %s belongs to Ingress %s on the addresses of the servers, which is older: delete the Ingress, name other hosts, or give the Gateway an address of its own (--lb-pool)", host, of)
 }

@@ -59,7 +59,7 @@ func own(o Objects) Objects {
 	return o
 }
 
-// TestHostsOfIngresses: a listener that another namespace adds takes no host of an Ingress, nor a whole connection that may be for one, except at an address
+// TestHostsOfIngresses: a listener that another namespace adds takes no host of an older Ingress, except at an address
 // that the Gateway has for itself.
 func TestHostsOfIngresses(t *testing.T) {
 	pass, secure := &v1.ListenerTLSConfig{Mode: to(v1.TLSModePassthrough)}, &v1.ListenerTLSConfig{CertificateRefs: []v1.SecretObjectReference{{Name: "own"}}}
@@ -67,8 +67,8 @@ func TestHostsOfIngresses(t *testing.T) {
 		listener v1.ListenerEntry
 		of       string // the Ingress that has it; "-" if a Service has the port, "" if the listener serves
 	}{
-		{entry(443, v1.TLSProtocolType, "shop.test", pass), "shop/web"}, {entry(443, v1.TLSProtocolType, "*.test", pass), "shop/wild"},
-		{entry(443, v1.TLSProtocolType, "", pass), "shop/wild"}, {entry(443, v1.TLSProtocolType, "a.wild.test", pass), "shop/wild"},
+		{entry(443, v1.TLSProtocolType, "shop.test", pass), "shop/web"}, {entry(443, v1.TLSProtocolType, "*.test", pass), ""},
+		{entry(443, v1.TLSProtocolType, "", pass), ""}, {entry(443, v1.TLSProtocolType, "a.wild.test", pass), "shop/wild"},
 		{entry(443, v1.TLSProtocolType, "shop.test", secure), "shop/web"}, {entry(443, v1.HTTPSProtocolType, "shop.test", secure), "shop/web"},
 		{entry(80, v1.HTTPProtocolType, "shop.test", nil), "shop/web"}, {entry(80, v1.HTTPProtocolType, "a.wild.test", nil), "shop/wild"},
 		{entry(443, v1.TLSProtocolType, "other.test", pass), ""}, {entry(443, v1.TLSProtocolType, "a.b.other.test", pass), ""}, {entry(8443, v1.TLSProtocolType, "shop.test", pass), ""},
@@ -142,18 +142,19 @@ func TestACME(t *testing.T) {
 		served      bool
 		told        string
 	}{
-		"new":             {entry(443, v1.HTTPSProtocolType, "mine.test", of("new")), asks, "evil/new [mine.test] by ListenerSet evil/more; ", true, "it comes by ACME"},
-		"cert-manager":    {entry(443, v1.HTTPSProtocolType, "mine.test", of("new")), map[string]string{"kubernetes.io/tls-acme": "true", "cert-manager.io/issuer": "x"}, "", false, "there is no Secret evil/new"},
-		"does not ask":    {entry(443, v1.HTTPSProtocolType, "mine.test", of("new")), nil, "", false, "there is no Secret evil/new"},
-		"renewed":         {entry(443, v1.HTTPSProtocolType, "mine.test", of("ours")), asks, "evil/ours [mine.test] by ListenerSet evil/more; ", true, ""},
-		"made by others":  {entry(443, v1.HTTPSProtocolType, "mine.test", of("by-hand")), asks, "", true, ""},
-		"elsewhere":       {entry(443, v1.HTTPSProtocolType, "mine.test", elsewhere), asks, "", false, "no ReferenceGrant"},
-		"of an Ingress":   {entry(443, v1.HTTPSProtocolType, "shop.test", of("new")), asks, "", false, "belongs to Ingress shop/web"},
-		"another's host":  {entry(443, v1.HTTPSProtocolType, "claimed.test", of("new")), asks, "", false, "host claimed.test belongs to namespace shop"},
-		"another's below": {entry(443, v1.HTTPSProtocolType, "a.claimed.test", of("new")), asks, "", false, "host a.claimed.test belongs to namespace shop"},
-		"wildcard":        {entry(443, v1.HTTPSProtocolType, "*.mine.test", of("new")), asks, "", false, "is a wildcard"},
-		"no host":         {entry(443, v1.HTTPSProtocolType, "", of("new")), asks, "", false, "the listener has no hostname"},
-		"not HTTPS":       {entry(443, v1.TLSProtocolType, "mine.test", of("new")), asks, "", false, "there is no Secret evil/new"},
+		"new":              {entry(443, v1.HTTPSProtocolType, "mine.test", of("new")), asks, "evil/new [mine.test] by ListenerSet evil/more; ", true, "it comes by ACME"},
+		"cert-manager":     {entry(443, v1.HTTPSProtocolType, "mine.test", of("new")), map[string]string{"kubernetes.io/tls-acme": "true", "cert-manager.io/issuer": "x"}, "", false, "there is no Secret evil/new"},
+		"does not ask":     {entry(443, v1.HTTPSProtocolType, "mine.test", of("new")), nil, "", false, "there is no Secret evil/new"},
+		"renewed":          {entry(443, v1.HTTPSProtocolType, "mine.test", of("ours")), asks, "evil/ours [mine.test] by ListenerSet evil/more; ", true, ""},
+		"made by others":   {entry(443, v1.HTTPSProtocolType, "mine.test", of("by-hand")), asks, "", true, ""},
+		"elsewhere":        {entry(443, v1.HTTPSProtocolType, "mine.test", elsewhere), asks, "", false, "no ReferenceGrant"},
+		"of an Ingress":    {entry(443, v1.HTTPSProtocolType, "shop.test", of("new")), asks, "", false, "belongs to Ingress shop/web"},
+		"another's host":   {entry(443, v1.HTTPSProtocolType, "claimed.test", of("new")), asks, "", false, "host claimed.test belongs to namespace shop"},
+		"another's below":  {entry(443, v1.HTTPSProtocolType, "a.claimed.test", of("new")), asks, "evil/new [a.claimed.test] by ListenerSet evil/more; ", true, "it comes by ACME"},
+		"below an Ingress": {entry(443, v1.HTTPSProtocolType, "a.wild.test", of("new")), asks, "", false, "belongs to Ingress shop/wild"},
+		"wildcard":         {entry(443, v1.HTTPSProtocolType, "*.mine.test", of("new")), asks, "", false, "is a wildcard"},
+		"no host":          {entry(443, v1.HTTPSProtocolType, "", of("new")), asks, "", false, "the listener has no hostname"},
+		"not HTTPS":        {entry(443, v1.TLSProtocolType, "mine.test", of("new")), asks, "", false, "there is no Secret evil/new"},
 	} {
 		o := shared(c.listener)
 		o.ListenerSets[0].Annotations = c.annotations

@@ -120,6 +120,7 @@ func (t *translation) listener(l *listener) {
 		return
 	}
 	t.inUse[out.Name] = true
+	t.hold(l, l.host, l.kind, l.owner)
 	t.Config.Listeners = append(t.Config.Listeners, out)
 }
 

@@ -43,9 +43,10 @@ type Objects struct {
 	// Version is that of the installed definitions, "v1.6.3", and Channel is theirs, "standard" or "experimental".
 	Version, Channel string
 	// Ingresses says that Ingresses are served on ports 80 and 443 of the node's addresses, and Hosts are theirs there: a name, "*." and a name for one
-	// more label, or empty for what has no rules of its own.
+	// more label, or empty for what has no rules of its own. Yields are names below these wildcards that they leave to older objects, sorted.
 	Ingresses bool
 	Hosts     map[string]types.NamespacedName
+	Yields    []string
 	Orders    *translate.Orders // takes the certificates that are wanted by ACME, after those of Ingresses; nil if there is no ACME server
 }
 

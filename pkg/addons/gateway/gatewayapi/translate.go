@@ -29,16 +29,30 @@ type translation struct {
 	routes      []*route
 	allPolicies []*policy
 	ports       map[portKey]portUse
+	held        map[string]translate.Holder    // hosts where Ingresses are served
 	inUse       map[string]bool                // the names of listeners in the configuration
 	chosen      map[string]gateway.Certificate // by source
 }
 
 // Translate translates. The result has no listeners if there is no Gateway of our classes.
 func Translate(o Objects) Result {
+	t := read(o)
+	for _, r := range t.routes {
+		t.attach(r)
+	}
+	for _, source := range t.usedCertificates() {
+		t.Config.Certificates = append(t.Config.Certificates, t.chosen[source])
+	}
+	t.Result.done = t
+	return t.Result
+}
+
+// read reads everything, and adds the listeners to the configuration.
+func read(o Objects) *translation {
 	t := &translation{
 		in: o, services: map[types.NamespacedName]*corev1.Service{}, slices: map[types.NamespacedName][]*discoveryv1.EndpointSlice{},
 		grants: map[string][]*v1.ReferenceGrant{}, policies: map[types.NamespacedName][]*policy{}, byName: map[types.NamespacedName]*gatewayState{},
-		setNamed: map[types.NamespacedName]*setState{}, ports: map[portKey]portUse{}, inUse: map[string]bool{}, chosen: map[string]gateway.Certificate{},
+		setNamed: map[types.NamespacedName]*setState{}, ports: map[portKey]portUse{}, held: map[string]translate.Holder{}, inUse: map[string]bool{}, chosen: map[string]gateway.Certificate{},
 	}
 	t.Endpoints = gateway.Endpoints{}
 	for _, s := range o.Services {
@@ -70,14 +84,7 @@ func Translate(o Objects) Result {
 		}
 	}
 	t.readRoutes()
-	for _, r := range t.routes {
-		t.attach(r)
-	}
-	for _, source := range t.usedCertificates() {
-		t.Config.Certificates = append(t.Config.Certificates, t.chosen[source])
-	}
-	t.Result.done = t
-	return t.Result
+	return t
 }
 
 // permitted reports whether an object of a namespace may refer to one of another.

@@ -82,8 +82,12 @@ func (t *translation) acme(i *networkingv1.Ingress, key types.NamespacedName, c 
 			t.problem(i, "CertificateRefused", "host %s has ssl-passthrough: its backend has the certificate, and none is asked for it", host)
 			continue
 		}
+		if holder := t.claim(i, host); holder != "" {
+			t.problem(i, "CertificateRefused", "%s belongs to %s: no certificate is asked for it", named(host), holder)
+			continue
+		}
 		other := t.secured[host]
-		if other == nil && !found && t.claim(i, host) == i.Namespace {
+		if other == nil && !found {
 			t.secured[host] = i
 		}
 		if other == nil || other == i || other.Namespace != i.Namespace {

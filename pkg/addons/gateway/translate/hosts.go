@@ -38,8 +38,8 @@ func (t *translation) further(i *networkingv1.Ingress, host string, serve func(h
 			t.problem(i, "AnnotationRefused", "annotation %s%s: host %s has rules of its own", nginxPrefix, annotation, name)
 			return false
 		}
-		if owner := t.claim(i, name); owner != i.Namespace {
-			t.problem(i, "HostTaken", "annotation %s%s: host %s belongs to namespace %s, which has an older Ingress for it", nginxPrefix, annotation, name, owner)
+		if other := t.claim(i, name); other != "" {
+			t.problem(i, "HostTaken", "annotation %s%s: host %s belongs to %s", nginxPrefix, annotation, name, other)
 			return false
 		}
 		return true
@@ -76,7 +76,7 @@ func (t *translation) pass() {
 		}
 		for _, rule := range i.Spec.Rules {
 			host := strings.ToLower(rule.Host)
-			if host == "" || passed[host] || t.claim(i, host) != i.Namespace || rule.HTTP == nil || len(rule.HTTP.Paths) == 0 {
+			if host == "" || passed[host] || t.claim(i, host) != "" || rule.HTTP == nil || len(rule.HTTP.Paths) == 0 {
 				continue
 			}
 			passed[host] = true

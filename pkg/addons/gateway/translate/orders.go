@@ -57,15 +57,13 @@ func (o *Orders) Claim(host, namespace string, created time.Time) {
 	}
 }
 
-// owner returns the namespace that has a host: whose claim is the oldest one, of the host itself or of a wildcard above it.
+// owner returns the namespace that has a host: that of the oldest claim of the host itself, or else of a wildcard in place of its first label.
 func (o *Orders) owner(host string) string {
-	best := o.claims[host]
-	for _, parent, more := strings.Cut(host, "."); more; _, parent, more = strings.Cut(parent, ".") {
-		if above, ok := o.claims["*."+parent]; ok && (best.namespace == "" || above.before(best)) {
-			best = above
-		}
+	if c, ok := o.claims[host]; ok {
+		return c.namespace
 	}
-	return best.namespace
+	_, parent, _ := strings.Cut(host, ".")
+	return o.claims["*."+parent].namespace
 }
 
 // Add adds hosts to the certificate of a Secret that an object wants, and returns why it has not added some. The Secret has the certificate has, the

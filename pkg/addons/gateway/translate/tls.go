@@ -78,8 +78,8 @@ func hostsOf(i *networkingv1.Ingress, entry networkingv1.IngressTLS) (hosts []st
 // secure uses a certificate for hosts.
 func (t *translation) secure(i *networkingv1.Ingress, key types.NamespacedName, c Certificate, hosts []string) {
 	for _, host := range hosts {
-		if owner := t.claim(i, host); owner != i.Namespace {
-			t.problem(i, "HostTaken", "%s belongs to namespace %s: the certificate of Secret %s is not used for it", named(host), owner, key)
+		if other := t.claim(i, host); other != "" {
+			t.problem(i, "HostTaken", "%s belongs to %s: the certificate of Secret %s is not used for it", named(host), other, key)
 			continue
 		}
 		if other := t.secured[host]; other != nil {

@@ -1,6 +1,7 @@
 // Package translate makes the configuration of a node's gateway from the objects of the API. It is pure: the same objects give the same result.
 //
-// A host belongs to the namespace of the oldest Ingress that names it: in another namespace nobody can take its paths or its certificate.
+// A host belongs to the namespace of the oldest Ingress that names it, or to an older object of the Gateway API: nobody else can take its paths or its
+// certificate.
 package translate
 
 import (
@@ -51,7 +52,9 @@ type Objects struct {
 	Passwords    Passwords                            // those of PasswordSecrets
 	// OtherClasses are names of classes that are served too, also if their controllers are ingress-nginx or Traefik.
 	OtherClasses []string
-	Orders       *Orders // takes the certificates that are wanted by ACME; nil if there is no ACME server
+	// Held are the hosts that objects of the Gateway API have where Ingresses are served.
+	Held   map[string]Holder
+	Orders *Orders // takes the certificates that are wanted by ACME; nil if there is no ACME server
 }
 
 // Certificate is the content of a Secret of type kubernetes.io/tls.
@@ -73,6 +76,8 @@ type Result struct {
 	Problems []Problem
 	// Hosts are those that Ingresses have, each with the one that came first.
 	Hosts map[string]types.NamespacedName
+	// Yields are the hosts below their wildcards that older objects of the Gateway API keep, sorted.
+	Yields []string
 }
 
 // Problem is something in an Ingress that is not served as it was meant.
@@ -90,7 +95,7 @@ func Ingresses(o Objects) Result {
 		secured: map[string]*networkingv1.Ingress{}, chosen: map[types.NamespacedName]gateway.Certificate{}, sources: map[string][]string{},
 		passwords: o.Passwords, nginx: nginxClasses(o.Classes),
 	}
-	t.orders = o.Orders
+	t.orders, t.held = o.Orders, o.Held
 	t.Endpoints = gateway.Endpoints{}
 	for _, s := range o.Services {
 		t.services[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
@@ -116,6 +121,7 @@ func Ingresses(o Objects) Result {
 	}
 	t.pass()
 	t.lonely()
+	t.yield()
 	for _, key := range slices.SortedFunc(maps.Keys(t.chosen), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
 		t.Config.Certificates = append(t.Config.Certificates, t.chosen[key])
 	}
@@ -145,6 +151,7 @@ type translation struct {
 	slices       map[types.NamespacedName][]*discoveryv1.EndpointSlice
 	certificates map[types.NamespacedName]Certificate
 
+	held    map[string]Holder
 	owners  map[string]*networkingv1.Ingress // the oldest one of each host
 	taken   map[string]*networkingv1.Ingress // the one of each host and path
 	secured map[string]*networkingv1.Ingress // the one of each host's certificate
@@ -207,32 +214,18 @@ func heldBy(o Objects, port int32) *corev1.Service {
 	return nil
 }
 
-// claim returns the namespace that a host belongs to. It gives the Ingress a host that nobody has, except below an older wildcard of another
-// namespace, whose certificate it would be served with.
-func (t *translation) claim(i *networkingv1.Ingress, host string) (namespace string) {
-	if owner := t.owners[host]; owner != nil {
-		return owner.Namespace
-	}
-	_, parent, _ := strings.Cut(host, ".")
-	if above := t.owners["*."+parent]; above != nil && above.Namespace != i.Namespace {
-		return above.Namespace
-	}
-	t.owners[host] = i
-	return i.Namespace
-}
-
 func (t *translation) rules(i *networkingv1.Ingress) {
 	refused := map[string]bool{}
-	refuse := func(host, owner string) {
+	refuse := func(host, other string) {
 		if !refused[host] {
-			t.problem(i, "HostTaken", "%s belongs to namespace %s, which has an older Ingress for it: this Ingress does not serve it", named(host), owner)
+			t.problem(i, "HostTaken", "%s belongs to %s: this Ingress does not serve it", named(host), other)
 		}
 		refused[host] = true
 	}
 	for _, rule := range i.Spec.Rules {
 		host := strings.ToLower(rule.Host)
-		if owner := t.claim(i, host); owner != i.Namespace {
-			refuse(host, owner)
+		if other := t.claim(i, host); other != "" {
+			refuse(host, other)
 			continue
 		}
 		if rule.HTTP == nil {
@@ -258,10 +251,10 @@ func (t *translation) rules(i *networkingv1.Ingress) {
 		hosts[""] = true
 	}
 	for _, host := range slices.Sorted(maps.Keys(hosts)) {
-		if owner := t.claim(i, host); owner == i.Namespace {
+		if other := t.claim(i, host); other == "" {
 			t.route(i, host, gateway.Match{Path: "/"}, *i.Spec.DefaultBackend, len(i.Spec.Rules) == 0)
 		} else {
-			refuse(host, owner)
+			refuse(host, other)
 		}
 	}
 }

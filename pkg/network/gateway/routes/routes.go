@@ -35,6 +35,12 @@ func (s *site) of(host string) (at string, listeners []*Listener) {
 	return s.listeners.find(host)
 }
 
+// yielded reports whether listeners with HostsApart leave a host to the others.
+func (s *site) yielded(host string) bool {
+	of, named := s.apart[host]
+	return named && of == nil
+}
+
 // Listener is a listener with its routes.
 type Listener struct {
 	gateway.Listener
@@ -55,6 +61,9 @@ func New(config gateway.Config, endpoints gateway.Endpoints, before *Table) *Tab
 		for _, at := range places(l) {
 			if t.sites[at] == nil {
 				t.sites[at] = &site{listeners: index[[]*Listener]{}, apart: index[[]*Listener]{}}
+			}
+			for _, host := range l.Yields {
+				t.sites[at].apart[key(host)] = nil
 			}
 			t.sites[at].listeners[key(l.Host)] = append(t.sites[at].listeners[key(l.Host)], listener)
 		}
@@ -179,7 +188,7 @@ func (t *Table) Find(c Connection, host string, r *http.Request) Found {
 			continue // the handshake has asked for what the first one wants
 		}
 		route := l.find(host, r)
-		if route == nil || l.HostsApart && route.Host == "" && named(listeners, host) {
+		if route == nil || l.HostsApart && (site.yielded(host) || route.Host == "" && named(listeners, host)) {
 			continue
 		}
 		return Found{Listener: l, Route: route}

@@ -83,6 +83,9 @@ func NewStreams(config gateway.Config) (s *Streams, refused map[uint16]string) {
 			}
 			site.Web, site.Streams = site.Web || isWeb(l.Protocol), site.Streams || !isWeb(l.Protocol)
 			site.hosts[host] = append(site.hosts[host], listener)
+			for _, host := range l.Yields {
+				site.apart[key(host)] = nil
+			}
 		}
 		if !listener.IsWeb() && l.Host != "" {
 			s.own(listener, key(l.Host))
@@ -145,17 +148,17 @@ func (s *Site) Find(name string) (*StreamListener, *Stream) {
 		listeners = []*StreamListener{owner}
 	}
 	for _, l := range listeners {
-		if l.IsWeb() {
-			return l, nil
-		}
 		if _, stream := l.hosts.find(name); stream != nil {
 			return l, stream
+		}
+		if l.IsWeb() && !l.HostsApart { // one with HostsApart leaves what it has not for itself to streams that name it
+			break
 		}
 	}
 	if len(listeners) == 0 {
 		return nil, nil
 	}
-	return listeners[0], nil
+	return listeners[max(0, slices.IndexFunc(listeners, (*StreamListener).IsWeb))], nil
 }
 
 func isWeb(p gateway.Protocol) bool { return p == gateway.HTTP || p == gateway.HTTPS }
