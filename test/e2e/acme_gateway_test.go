@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +33,7 @@ spec:
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
-metadata: {name: own, annotations: {metallb.io/address-pool: gateways}}
+metadata: {name: own, annotations: {metallb.io/address-pool: gateways, coracle.dev/acme: "true"}}
 spec:
   gatewayClassName: coracle
   listeners:
@@ -72,8 +71,6 @@ func (a *acme) testGateway(t *testing.T) {
 		a.awaitRedirect(t, s, "gateway.acme.test", s.IP.String())
 	}
 	t.Logf("all servers serve the route with the certificate %.1f s after the Gateway was made", time.Since(began).Seconds())
-	awaitCarrier(t, a.Servers, netip.MustParseAddr(ownAddress), 30*time.Second) // before that the ACME server reaches nobody
-	h.Kubectl("annotate", "gateway", "own", "kubernetes.io/tls-acme=true")
 	a.awaitRedirect(t, hosts.New(t, a.Wire, "outside", hosts.Options{}), "own.acme.test", ownAddress)
 	for _, c := range []struct{ query, want string }{
 		{`gateway/secure -n default -o jsonpath={.status.listeners[0].conditions[?(@.type=="ResolvedRefs")].status}`, "True"},

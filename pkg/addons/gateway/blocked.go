@@ -46,6 +46,7 @@ func (b blocked) keep(all []acme.Candidate) {
 // next returns the number of the certificate to order now, or -1 and when to ask again. It tells people of those that are blocked.
 func (w *issuing) next(ctx context.Context, wanted []translate.Wanted, candidates []acme.Candidate) (number int, at time.Time, err error) {
 	w.blocked.keep(candidates)
+	w.awaited.dial(ctx, w.probes, wanted)
 	for {
 		now, number := time.Now(), map[string]int{}
 		var free []acme.Candidate
@@ -55,7 +56,11 @@ func (w *issuing) next(ctx context.Context, wanted []translate.Wanted, candidate
 			count[one.namespace]++
 		}
 		for i, c := range candidates {
-			if until := w.blocked[c.Secret].until; until.After(now) {
+			until := w.blocked[c.Secret].until
+			if w.awaited.any(wanted[i].Addresses, now) && !until.After(now) {
+				until = now.Add(dialAgain)
+			}
+			if until.After(now) {
 				if look.IsZero() || until.Before(look) {
 					look = until
 				}

@@ -33,7 +33,7 @@ func (s Issuer) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	ready()
-	w := &issuing{Issuer: s, client: client, probes: newProbes(s.Self), blocked: blocked{}}
+	w := &issuing{Issuer: s, client: client, probes: newProbes(s.Self), blocked: blocked{}, awaited: awaited{}}
 	for pause := firstPause; ; {
 		wanted, nodes, next := s.outcome.wanted()
 		at, err := w.step(ctx, wanted, nodes)
@@ -73,6 +73,7 @@ type issuing struct {
 	ledger  *ledger       // nil before it was read, and after an error
 	stale   bool          // another server may have left challenges
 	blocked blocked
+	awaited awaited
 }
 
 // step works on one certificate, if one is due, and returns when to go on without a change; the zero time if there is nothing to wait for.

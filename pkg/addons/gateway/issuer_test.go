@@ -128,7 +128,7 @@ func newCertificates(t *testing.T) *certificatesOf {
 
 // leader returns what works on the server that leads.
 func (c *certificatesOf) leader() *issuing {
-	w := &issuing{Issuer: Issuer{Self: "server", ACME: c.acme, outcome: newOutcome()}, client: c.client, probes: newProbes("server"), blocked: blocked{}}
+	w := &issuing{Issuer: Issuer{Self: "server", ACME: c.acme, outcome: newOutcome()}, client: c.client, probes: newProbes("server"), blocked: blocked{}, awaited: awaited{}}
 	w.probes.port, w.probes.secure, w.probes.own, w.probes.others = strconv.Itoa(c.port), strconv.Itoa(c.secure), time.Second, 0
 	return w
 }

@@ -76,14 +76,10 @@ func (p probes) alternative(ctx context.Context, nodes []*corev1.Node, preferred
 	if err != nil {
 		return false, err
 	}
-	dialer := net.Dialer{Timeout: probeTimeout}
 	for began := time.Now(); ; {
-		for _, tls := range []bool{preferred, !preferred} {
-			conn, dialErr := dialer.DialContext(ctx, "tcp", net.JoinHostPort(own, p.portOf(acme.Challenge{TLS: tls})))
-			if dialErr == nil {
-				return tls, conn.Close()
-			}
-			err = dialErr
+		tls, err := p.open(ctx, own, preferred)
+		if err == nil {
+			return tls, nil
 		}
 		if time.Since(began) > p.own {
 			return false, fmt.Errorf("the gateway of server %s does not answer ACME servers on port %s or %s: %w", p.self, p.port, p.secure, err)
@@ -92,6 +88,19 @@ func (p probes) alternative(ctx context.Context, nodes []*corev1.Node, preferred
 			return false, err
 		}
 	}
+}
+
+// open returns which kind of challenge has its port open at an address: the preferred one if both have.
+func (p probes) open(ctx context.Context, address string, preferred bool) (alternative bool, err error) {
+	dialer := net.Dialer{Timeout: probeTimeout}
+	for _, tls := range []bool{preferred, !preferred} {
+		conn, dialErr := dialer.DialContext(ctx, "tcp", net.JoinHostPort(address, p.portOf(acme.Challenge{TLS: tls})))
+		if dialErr == nil {
+			return tls, conn.Close()
+		}
+		err = dialErr
+	}
+	return false, err
 }
 
 // unansweredError says that the gateway of this server is there and does not have the answers of an order, whose hosts may lead elsewhere.

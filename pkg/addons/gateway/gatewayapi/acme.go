@@ -47,7 +47,7 @@ func (t *translation) acme(l *listener) (comes bool, refused *fault) {
 	by := corev1.ObjectReference{
 		APIVersion: v1.GroupVersion.String(), Kind: l.kind, Namespace: namespace, Name: l.owner.GetName(), UID: l.owner.GetUID(), ResourceVersion: l.owner.GetResourceVersion(),
 	}
-	for _, why := range t.in.Orders.Add(by, key, c, []string{l.host}) {
+	for _, why := range t.in.Orders.Add(by, l.gateway.own, key, c, []string{l.host}) {
 		return false, faulty(v1.ListenerReasonInvalidCertificateRef, "%s", why)
 	}
 	return true, nil

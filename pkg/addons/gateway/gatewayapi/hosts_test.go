@@ -174,7 +174,13 @@ func TestACME(t *testing.T) {
 			t.Errorf("%s: wanted are %q, served %v, %s", name, wanted, served, told)
 		}
 	}
-	o := shared(entry(443, v1.HTTPSProtocolType, "mine.test", of("new")))
+	o := own(shared(entry(443, v1.HTTPSProtocolType, "mine.test", of("new"))))
+	o.ListenerSets[0].Annotations, o.Orders = asks, translate.NewOrders()
+	Translate(o)
+	if all := o.Orders.List(); len(all) != 1 || !slices.Equal(all[0].Addresses, []netip.Addr{netip.MustParseAddr("192.0.2.9")}) {
+		t.Errorf("at an address of its own: %+v", all)
+	}
+	o = shared(entry(443, v1.HTTPSProtocolType, "mine.test", of("new")))
 	o.ListenerSets[0].Annotations = asks
 	if told := statuses(Translate(o).Statuses(Applied{})); !strings.Contains(told, "the servers have no --acme-email") {
 		t.Error(told)

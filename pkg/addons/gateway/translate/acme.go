@@ -95,7 +95,7 @@ func (t *translation) acme(i *networkingv1.Ingress, key types.NamespacedName, c 
 		}
 	}
 	owner := corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "Ingress", Namespace: i.Namespace, Name: i.Name, UID: i.UID, ResourceVersion: i.ResourceVersion}
-	for _, why := range t.orders.Add(owner, key, c, asked) {
+	for _, why := range t.orders.Add(owner, nil, key, c, asked) {
 		t.problem(i, "CertificateRefused", "%s", why)
 	}
 	return true

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/x509"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +30,8 @@ type Wanted struct {
 	Hosts  []string // sorted
 	// Owners are the objects that ask for it, the oldest one first.
 	Owners []corev1.ObjectReference
+	// Addresses are those that the owners have for themselves, to which the hosts lead.
+	Addresses []netip.Addr
 	// Issuer and Leaf are those of the certificate in the Secret; "" and nil if there is none.
 	Issuer string
 	Leaf   *x509.Certificate
@@ -66,9 +69,9 @@ func (o *Orders) owner(host string) string {
 	return o.claims["*."+parent].namespace
 }
 
-// Add adds hosts to the certificate of a Secret that an object wants, and returns why it has not added some. The Secret has the certificate has, the
-// zero value if there is none.
-func (o *Orders) Add(by corev1.ObjectReference, secret types.NamespacedName, has Certificate, hosts []string) (refused []string) {
+// Add adds hosts to the certificate of a Secret that an object wants, which has addresses for itself if it names some, and returns why it has not added some.
+// The Secret has the certificate has, the zero value if there is none.
+func (o *Orders) Add(by corev1.ObjectReference, addresses []netip.Addr, secret types.NamespacedName, has Certificate, hosts []string) (refused []string) {
 	w := o.all[secret]
 	if w == nil {
 		w = &Wanted{Secret: secret, Issuer: has.Issuer, Leaf: has.Leaf}
@@ -92,7 +95,7 @@ func (o *Orders) Add(by corev1.ObjectReference, secret types.NamespacedName, has
 	if len(w.Hosts) > 0 {
 		slices.Sort(w.Hosts)
 		if !slices.ContainsFunc(w.Owners, func(r corev1.ObjectReference) bool { return r.UID == by.UID }) {
-			w.Owners = append(w.Owners, by)
+			w.Owners, w.Addresses = append(w.Owners, by), append(w.Addresses, addresses...)
 		}
 		o.all[secret] = w
 	}

@@ -145,7 +145,7 @@ func TestOrdersOfOthers(t *testing.T) {
 	}
 	for host, owner := range map[string]string{"shop.test": "shop", "a.infra.test": "evil", "c.infra.test": "infra", "b.c.infra.test": "evil", "old.later.test": "shop", "x.later.test": "evil"} {
 		for _, namespace := range []string{"shop", "infra", "evil"} {
-			refused := o.Add(corev1.ObjectReference{UID: types.UID(namespace)}, types.NamespacedName{Namespace: namespace, Name: host}, Certificate{}, []string{host})
+			refused := o.Add(corev1.ObjectReference{UID: types.UID(namespace)}, nil, types.NamespacedName{Namespace: namespace, Name: host}, Certificate{}, []string{host})
 			if (len(refused) == 0) != (namespace == owner) {
 				t.Errorf("%s for namespace %s: %s", host, namespace, refused)
 			}
