@@ -109,6 +109,7 @@ func TestBench(t *testing.T) {
 		{"run", func() { measureRun(t, wire, runs, &r) }},
 		{"fork", func() { measureFork(t, wire, runs, &r) }},
 		{"proxies", func() { measureProxies(t, wire, runs, &r) }},
+		{"routes", func() { measureRoutes(t, wire, &r) }},
 		{"backup", func() { measureBackup(t, wire, &r) }},
 		{"ephemeral", func() { measureEphemeral(t, wire, runs, &r) }},
 		{"install", func() { measureInstall(t, runs, &r) }},

@@ -23,6 +23,7 @@ type listener struct {
 	gateway  *gatewayState
 	set      *setState // nil if the owner is the Gateway
 	name     v1.SectionName
+	config   string // what configName returns, once it is known
 	host     string
 	port     int32
 	protocol v1.ProtocolType
@@ -39,7 +40,10 @@ type listener struct {
 
 // configName is its name in the configuration.
 func (l *listener) configName() string {
-	return fmt.Sprintf("%s/%s/%s/%s", strings.ToLower(l.kind), l.owner.GetNamespace(), l.owner.GetName(), l.name)
+	if l.config == "" { // each of its routes asks for it
+		l.config = fmt.Sprintf("%s/%s/%s/%s", strings.ToLower(l.kind), l.owner.GetNamespace(), l.owner.GetName(), l.name)
+	}
+	return l.config
 }
 
 // valid reports whether routes can be attached.
