@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,9 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -39,8 +36,10 @@ type apiFeed struct {
 	first       watches              // classes and Gateways; empty while they are not defined
 	rest        watches              // what refers to Gateways; empty while there is no need for it
 	authorities watches              // ConfigMaps; empty while nothing names one
-	late        map[string]time.Time // since when kinds are defined of which the API server gives no objects
+	late        map[string]time.Time // since when kinds are defined whose objects are not known
 	lacking     []string             // those that are not waited for any longer
+	kinds       map[string]bool      // that the API server served when it was asked last
+	asked       time.Time
 }
 
 func newAPIFeed(f *feed) *apiFeed {
@@ -122,101 +121,6 @@ func (f *apiFeed) defined(plural string) bool {
 	return defined
 }
 
-// keep starts the watches of those kinds that are defined, and stops those of others. It returns an error while objects are not known that may
-// come soon, as after an installation.
-func (f *apiFeed) keep(ctx context.Context, w watches, kinds map[string]runtime.Object) error {
-	var all map[string]bool
-	var waiting []cache.DoneChecker
-	for plural, object := range kinds {
-		if _, watched := w[plural]; !f.defined(plural) {
-			w.end(plural)
-			delete(f.late, plural)
-			continue
-		} else if !watched {
-			if all == nil {
-				var err error
-				if all, err = f.servedKinds(ctx); err != nil {
-					return err
-				}
-			}
-			if all[plural] {
-				w[plural] = f.watch(ctx, plural, object)
-				delete(f.late, plural)
-			}
-		}
-		if one, ok := w[plural]; ok && !f.tooLate(plural) {
-			waiting = append(waiting, one.known)
-		}
-	}
-	awaitSync(ctx, waiting...)
-	var late error
-	for _, plural := range slices.Sorted(maps.Keys(kinds)) {
-		if w.has(plural) || !f.defined(plural) {
-			delete(f.late, plural)
-		} else if err := f.without(ctx, plural); late == nil {
-			late = err
-		}
-	}
-	return late
-}
-
-// kindTimeout is how long nothing new is served because the objects of a defined kind are not known.
-const kindTimeout = time.Minute
-
-func (f *apiFeed) tooLate(plural string) bool {
-	since, late := f.late[plural]
-	return late && time.Since(since) >= kindTimeout
-}
-
-// without returns nil when the gateway goes on without a kind, such as one of an older definition that the API server does not serve as v1: what has
-// nothing to do with it must not wait for ever.
-func (f *apiFeed) without(ctx context.Context, plural string) error {
-	since, late := f.late[plural]
-	if !late {
-		f.late[plural] = time.Now()
-	}
-	if !late || time.Since(since) < kindTimeout {
-		return fmt.Errorf("the API server does not serve %s of the Gateway API as v1 yet", plural)
-	}
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-	defer cancel()
-	if _, err := f.client.Get().Resource(plural).Param("limit", "1").Do(ctx).Raw(); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("asking for %s of the Gateway API: %w", plural, err)
-	}
-	f.lacking = append(f.lacking, plural)
-	return nil
-}
-
-// servedKinds returns the plurals of the kinds that the API server serves.
-func (f *apiFeed) servedKinds(ctx context.Context) (map[string]bool, error) {
-	out := map[string]bool{}
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-	defer cancel()
-	data, err := f.client.Get().AbsPath("/apis/" + v1.GroupVersion.String()).Do(ctx).Raw()
-	if apierrors.IsNotFound(err) {
-		return out, nil
-	}
-	var list metav1.APIResourceList
-	if err == nil {
-		err = json.Unmarshal(data, &list)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("asking which kinds of the Gateway API are served: %w", err)
-	}
-	for _, r := range list.APIResources {
-		out[r.Name] = true
-	}
-	return out, nil
-}
-
-// watch starts the watch of a kind.
-func (f *apiFeed) watch(ctx context.Context, plural string, object runtime.Object) watching {
-	ctx, stop := context.WithCancel(ctx)
-	informer := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(f.client, plural, "", fields.Everything()), object, 0, cache.Indexers{})
-	store, known := f.feed.watch(ctx, informer, trimAPI)
-	return watching{store, known, stop}
-}
-
 // trimAPI drops what is large and not read.
 func trimAPI(obj any) (any, error) {
 	if o, ok := obj.(metav1.Object); ok {
@@ -243,7 +147,7 @@ func (f *apiFeed) need(ctx context.Context, client kubernetes.Interface, needed 
 		if _, watched := w[plural]; !watched {
 			within, stop := context.WithCancel(ctx)
 			store, known := f.feed.watch(within, informer, trim)
-			w[plural] = watching{store, known, stop}
+			w[plural] = watching{store: store, known: known, stop: stop}
 		}
 		if !awaitSync(ctx, w[plural].known) {
 			return fmt.Errorf("the API server does not answer with all %s yet", plural)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -153,11 +154,12 @@ type working struct {
 	policies *policyFeed
 	applied  policies // by the last translation
 	writer   gateway.Writer
-	pending  bool              // something was written that the process has not applied yet
-	failing  time.Time         // since when; zero while all is well
-	warned   bool              // that it fails
-	refused  map[uint16]string // by the process
-	lacking  []string          // kinds of the Gateway API that people know are lacking
+	pending  bool                // something was written that the process has not applied yet
+	failing  time.Time           // since when; zero while all is well
+	warned   bool                // that it fails
+	refused  map[uint16]string   // by the process
+	lacking  []string            // kinds of the Gateway API that people know are lacking
+	known    *gatewayapi.Objects // the last of the Gateway API that were all known; nil before
 }
 
 // sayLacking logs which defined kinds of the Gateway API are not there, once while it is so.
@@ -201,6 +203,9 @@ func (w *working) sync(ctx context.Context) error {
 	if err := w.api.need(ctx, w.feed.client, gatewaysNeed || w.api.hasStatusOfOurs()); err != nil {
 		unknown = err
 	}
+	if unknown != nil && w.known != nil {
+		gatewaysNeed = gatewaysNeed || len(w.known.Gateways) > 0
+	}
 	ours := translate.Ours(kube.ListOf[*networkingv1.IngressClass](w.feed.classes), kube.ListOf[*networkingv1.Ingress](w.feed.ingresses), w.Classes)
 	if err := w.feed.need(ctx, len(ours) > 0 || gatewaysNeed); err != nil {
 		return err // what is served stays
@@ -212,15 +217,18 @@ func (w *working) sync(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	if unknown != nil {
+	if unknown == nil {
+		known := w.api.objects()
+		w.known = &known
+	} else if w.known == nil {
 		return unknown // what is served stays
 	}
+	own := *w.known // with an error the last that were known: Ingresses do not wait for the Gateway API
 	objects := w.feed.objects()
 	objects.Node, objects.OtherClasses = w.Node, w.Classes
 	if w.ACME {
 		objects.Orders = translate.NewOrders()
 	}
-	own := w.api.objects()
 	own.Services, own.Slices, own.Certificates, own.Node = objects.Services, objects.Slices, objects.Certificates, objects.Node
 	own.Pools, own.Orders = w.Addresses.Pools(), objects.Orders
 	o := translated(objects, own, len(ours) > 0)
@@ -237,7 +245,7 @@ func (w *working) sync(ctx context.Context) error {
 	if len(o.ingresses.Served) == 0 && len(config.Listeners) == 0 {
 		w.pending, w.refused = false, nil
 		w.tell(o, "")
-		return w.writer.Remove()
+		return cmp.Or(w.writer.Remove(), unknown)
 	}
 	changed, err := w.writer.Write(config, endpoints)
 	w.pending = w.pending || changed
@@ -256,5 +264,5 @@ func (w *working) sync(ctx context.Context) error {
 		w.pending, w.refused = false, applied.Refused
 	}
 	w.tell(o, "")
-	return nil
+	return unknown
 }

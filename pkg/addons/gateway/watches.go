@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -15,6 +16,8 @@ type watching struct {
 	store cache.Store
 	known cache.DoneChecker
 	stop  context.CancelFunc
+	// unreadable says, of a kind of the Gateway API, that the API server answers with no objects of v1.
+	unreadable *atomic.Bool
 }
 
 func (w watches) end(plural string) {
