@@ -37,6 +37,10 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%d bytes, %v, %v, of %d", len(other), whole, err, m.used.Load())
 	}
 	m.give(len(one) + len(other))
+	all := &memory{most: maxRepeated}
+	if long, whole, err := all.keep(strings.NewReader(strings.Repeat("x", maxRepeated)), maxRepeated-1); cap(long) != maxRepeated-1 || !whole || err != nil {
+		t.Errorf("%d bytes have memory for %d, %v, %v", len(long), cap(long), whole, err)
+	}
 	short, whole, err := m.keep(strings.NewReader("abc"), 4)
 	if string(short) != "abc" || whole || err != io.EOF || m.used.Load() != 3 {
 		t.Errorf("%q, %v, %v, of %d", short, whole, err, m.used.Load())

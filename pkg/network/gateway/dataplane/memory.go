@@ -29,12 +29,17 @@ func (m *memory) give(n int) { m.used.Add(-int64(n)) }
 func (m *memory) keep(body io.Reader, length int) (kept []byte, whole bool, err error) {
 	for len(kept) < length {
 		piece := min(maxPiece, length-len(kept))
+		if room := cap(kept) - len(kept); room > 0 {
+			piece = min(piece, room)
+		}
 		if !m.take(piece) {
 			return kept, false, nil
 		}
 		at := len(kept)
-		kept = append(kept, make([]byte, piece)...)
-		n, err := io.ReadAtLeast(body, kept[at:], 1)
+		if cap(kept) == at { // not by append, which takes more than is counted
+			kept = append(make([]byte, 0, at+piece), kept...)
+		}
+		n, err := io.ReadAtLeast(body, kept[at:at+piece], 1)
 		m.give(piece - n)
 		kept = kept[:at+n]
 		if err != nil {
