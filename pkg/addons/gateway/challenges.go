@@ -24,8 +24,9 @@ const (
 func (f *feed) needChallenges(ctx context.Context, needed bool) {
 	switch {
 	case needed && f.challenges == nil:
-		secret := f.watchSecret(ctx, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: challengesSecret})
-		f.challenges = &secret
+		within, stop := context.WithCancel(ctx)
+		store, known := f.watchSecret(within, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: challengesSecret})
+		f.challenges = &namedSecret{store, known, stop}
 	case !needed && f.challenges != nil:
 		f.challenges.stop()
 		f.challenges = nil

@@ -16,10 +16,12 @@ import (
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 )
 
+func serviceName(g *v1.Gateway) string { return g.Name + "-" + translate.Class }
+
 // serviceOf returns the Service of a Gateway on ports such as 80/TCP, and its EndpointSlices without their owner.
 func serviceOf(g *v1.Gateway, ports []string) (*corev1.Service, []*discoveryv1.EndpointSlice) {
 	info := func(suffix string) metav1.ObjectMeta {
-		m := metav1.ObjectMeta{Namespace: g.Namespace, Name: g.Name + "-" + translate.Class + suffix, Labels: map[string]string{}, Annotations: map[string]string{}}
+		m := metav1.ObjectMeta{Namespace: g.Namespace, Name: serviceName(g) + suffix, Labels: map[string]string{}, Annotations: map[string]string{}}
 		if i := g.Spec.Infrastructure; i != nil {
 			for k, v := range i.Labels {
 				m.Labels[string(k)] = string(v)

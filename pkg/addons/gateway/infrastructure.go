@@ -62,12 +62,12 @@ func (w *statusWriter) infrastructure(ctx context.Context, statuses []gatewayapi
 		}
 		i := g.Spec.Infrastructure
 		named := accepted[g.UID] && i != nil && len(i.Labels)+len(i.Annotations) > 0
-		service, families := serviceOf(g, ports[g.UID])
-		versions, exists := versionsOf(objects, service)
+		versions, exists := versionsOf(objects, g)
 		before, known := w.made[g.UID]
-		if !named && !exists && !known {
+		if !named && !exists && !known { // nearly all
 			continue
 		}
+		service, families := serviceOf(g, ports[g.UID])
 		key, _ := json.Marshal([]any{named, service, families, versions})
 		result := made{key: string(key), problem: before.problem}
 		if before.key != result.key {
@@ -91,14 +91,14 @@ func (w *statusWriter) infrastructure(ctx context.Context, statuses []gatewayapi
 	return problems, errors.Join(errs...)
 }
 
-// versionsOf returns the versions of the objects of a Service, and whether there is one of its name.
-func versionsOf(objects map[string]cache.Store, service *corev1.Service) (versions []string, exists bool) {
+// versionsOf returns the versions of the Service of a Gateway and of its EndpointSlices, and whether there is a Service of the name.
+func versionsOf(objects map[string]cache.Store, g *v1.Gateway) (versions []string, exists bool) {
 	for plural, names := range map[string][]string{services: {""}, endpointSlices: {"-ipv4", "-ipv6"}} {
 		for _, suffix := range names {
 			if objects[plural] == nil {
 				continue
 			}
-			if o, found, _ := objects[plural].GetByKey(service.Namespace + "/" + service.Name + suffix); found {
+			if o, found, _ := objects[plural].GetByKey(g.Namespace + "/" + serviceName(g) + suffix); found {
 				exists = exists || plural == services
 				versions = append(versions, plural+suffix+o.(metav1.Object).GetResourceVersion())
 			}

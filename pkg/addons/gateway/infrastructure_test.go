@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -188,5 +189,30 @@ func TestNoInfrastructure(t *testing.T) {
 		if err != nil || (len(problems) == 1) != full {
 			t.Errorf("full %v: %v, %v", full, problems, err)
 		}
+	}
+}
+
+// TestUnnamedInfrastructure: for a Gateway that names nothing no Service is put together at each turn.
+func TestUnnamedInfrastructure(t *testing.T) {
+	g := namedGateway()
+	g.Spec.Infrastructure = nil
+	w := writer(fake.NewClientset())
+	w.Addresses = addon.NewGatewayAddresses(true, true)
+	stores := map[string]cache.Store{gateways: cache.NewStore(cache.MetaNamespaceKeyFunc), services: cache.NewStore(cache.MetaNamespaceKeyFunc), endpointSlices: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+	_ = stores[gateways].Add(g) // in memory
+	allocations := func(ports int) float64 {
+		served := addon.Gateway{UID: g.UID}
+		for n := range ports {
+			served.Ports = append(served.Ports, fmt.Sprintf("%d/TCP", 8000+n))
+		}
+		w.Addresses.SetGateways([]addon.Gateway{served})
+		return testing.AllocsPerRun(10, func() {
+			if _, err := w.infrastructure(t.Context(), nil, stores); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if few, many := allocations(1), allocations(60); many > few+10 {
+		t.Errorf("%v allocations with 1 port, %v with 60", few, many)
 	}
 }

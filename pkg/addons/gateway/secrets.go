@@ -31,7 +31,7 @@ const mostSecrets = 100
 
 // needSecrets starts and stops watches of single Secrets, and returns when they are in sync or the time for that is over.
 func (f *feed) needSecrets(ctx context.Context, names map[types.NamespacedName]bool) {
-	var began []types.NamespacedName
+	began := map[types.NamespacedName]context.Context{} // of their watches
 	var known []cache.DoneChecker
 	watched := map[string]int{}
 	clear(f.unread)
@@ -43,8 +43,10 @@ func (f *feed) needSecrets(ctx context.Context, names map[types.NamespacedName]b
 			continue
 		}
 		if _, ok := f.secrets[key]; !ok {
-			f.secrets[key] = f.watchSecret(ctx, key)
-			began, known = append(began, key), append(known, f.secrets[key].known)
+			within, stop := context.WithCancel(ctx)
+			store, synced := f.watchSecret(within, key)
+			f.secrets[key] = namedSecret{store, synced, stop}
+			began[key], known = within, append(known, synced)
 		}
 	}
 	for key, s := range f.secrets {
@@ -54,10 +56,10 @@ func (f *feed) needSecrets(ctx context.Context, names map[types.NamespacedName]b
 		}
 	}
 	awaitSync(ctx, known...)
-	for _, key := range began {
+	for key, within := range began {
 		if s := f.secrets[key]; ctx.Err() == nil && !isDone(s.known) {
 			logrus.WithField("component", "gateway").Warnf("Secret %s cannot be read from the API server: what asks for its passwords is answered with status 503 until it can", key)
-			go f.notifyWhen(ctx, s.known)
+			go f.notifyWhen(within, s.known)
 		}
 	}
 	for key, s := range f.secrets {
@@ -74,13 +76,11 @@ func (f *feed) notifyWhen(ctx context.Context, known cache.DoneChecker) {
 	}
 }
 
-func (f *feed) watchSecret(ctx context.Context, key types.NamespacedName) namedSecret {
-	ctx, stop := context.WithCancel(ctx)
+func (f *feed) watchSecret(ctx context.Context, key types.NamespacedName) (cache.Store, cache.DoneChecker) {
 	only := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", key.Name).String()
 	}
-	store, known := f.watch(ctx, coreinformers.NewFilteredSecretInformer(f.client, key.Namespace, 0, nil, only), kube.DropManagedFields)
-	return namedSecret{store, known, stop}
+	return f.watch(ctx, coreinformers.NewFilteredSecretInformer(f.client, key.Namespace, 0, nil, only), kube.DropManagedFields)
 }
 
 // passwords returns the Secrets that are watched by name.

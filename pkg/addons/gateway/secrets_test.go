@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	goruntime "runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -93,5 +94,25 @@ func TestSecretThatDoesNotCome(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 		f.needSecrets(t.Context(), nil)
+	})
+}
+
+// TestSecretNamedNoLonger: nothing waits any longer for a Secret that cannot be read and that nobody names any more.
+func TestSecretNamedNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		client.PrependReactor("list", "secrets", func(ktesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewBadRequest("no")
+		})
+		f := newFeed(client)
+		before := goruntime.NumGoroutine()
+		for n := range 20 {
+			f.needSecrets(t.Context(), map[types.NamespacedName]bool{{Namespace: "evil", Name: fmt.Sprint("s", n)}: true})
+		}
+		f.needSecrets(t.Context(), nil)
+		synctest.Wait()
+		if more := goruntime.NumGoroutine() - before; more > 10 {
+			t.Errorf("%d goroutines wait for 20 Secrets", more)
+		}
 	})
 }
