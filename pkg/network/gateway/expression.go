@@ -9,14 +9,14 @@ import (
 
 // The bounds of regular expressions, which strangers write: a few bytes such as (a{1000}b{1000}){1} would take gigabytes.
 const (
-	maxExpression  = 8192  // length in bytes
-	maxSteps       = 5000  // of what one compiles to
-	maxAllOfObject = 20000 // steps of all expressions of one object
+	maxExpression     = 8192  // length in bytes
+	maxSteps          = 5000  // of what one compiles to
+	maxAllOfNamespace = 20000 // steps of all expressions of one namespace
 )
 
 // CompileExpression compiles a regular expression of RE2 that must match whole texts. One that would take much memory is an error.
 func CompileExpression(text string) (*regexp.Regexp, error) {
-	if _, err := stepsOf(text); err != nil {
+	if _, err := ExpressionSteps(text); err != nil {
 		return nil, err
 	}
 	return regexp.Compile(whole(text))
@@ -24,39 +24,45 @@ func CompileExpression(text string) (*regexp.Regexp, error) {
 
 // CheckExpression returns why CompileExpression refuses an expression.
 func CheckExpression(text string) error {
-	_, err := stepsOf(text)
+	_, err := ExpressionSteps(text)
 	return err
 }
 
 func whole(text string) string { return `^(?:` + text + `)$` }
 
-// Expressions checks the expressions of one object.
-type Expressions struct {
-	known map[string]error
+// Expressions checks the expressions of each namespace, in the order in which they come.
+type Expressions map[string]*expressions
+
+type expressions struct {
+	known map[[2]string]error
 	steps int
 }
 
-// Check returns why an expression cannot be served: CompileExpression would refuse it, or those of the object are too large together.
-func (e *Expressions) Check(text string) error {
-	if err, known := e.known[text]; known {
+// Check returns why an expression of a namespace for something of requests, such as a header, cannot be served: CompileExpression would refuse it, or
+// those of the namespace are too large together.
+func (all Expressions) Check(namespace, of, text string) error {
+	e := all[namespace]
+	if e == nil {
+		e = &expressions{known: map[[2]string]error{}}
+		all[namespace] = e
+	}
+	key := [2]string{of, text}
+	if err, known := e.known[key]; known {
 		return err
 	}
-	steps, err := stepsOf(text)
-	if err == nil && e.steps+steps > maxAllOfObject {
-		err = errors.New("the regular expressions of this object are too large together: write some of them as prefixes, or with smaller repetitions")
+	steps, err := ExpressionSteps(text)
+	if err == nil && e.steps+steps > maxAllOfNamespace {
+		err = errors.New("the regular expressions of this namespace are too large together, and those of older objects come first: write some of them as prefixes, or with smaller repetitions")
 	}
 	if err == nil {
 		e.steps += steps
 	}
-	if e.known == nil {
-		e.known = map[string]error{}
-	}
-	e.known[text] = err
+	e.known[key] = err
 	return err
 }
 
-// stepsOf returns about how many steps an expression compiles to.
-func stepsOf(text string) (int, error) {
+// ExpressionSteps returns about how many steps an expression compiles to. For each byte of a text all of them may be taken.
+func ExpressionSteps(text string) (int, error) {
 	if len(text) > maxExpression {
 		return 0, fmt.Errorf("the regular expression is longer than %d bytes", maxExpression)
 	}

@@ -22,15 +22,26 @@ func TestExpressions(t *testing.T) {
 		if _, err := CompileExpression(text); err == nil {
 			t.Errorf("%.40s… is compiled", text)
 		}
-		if (&Expressions{}).Check(text) == nil {
+		if (Expressions{}).Check("shop", "", text) == nil {
 			t.Errorf("%.40s… is admitted", text)
 		}
 	}
-	var object Expressions
+	all := Expressions{}
 	for n := range 100 {
 		text := fmt.Sprintf(`%d(a{1000})`, n)
-		if err := object.Check(text); (err == nil) != (n < 19) || fmt.Sprint(err) != fmt.Sprint(object.Check(text)) {
+		if err := all.Check("evil", "", text); (err == nil) != (n < 19) || fmt.Sprint(err) != fmt.Sprint(all.Check("evil", "", text)) {
 			t.Fatalf("expression %d: %v", n, err)
 		}
+	}
+	for n := range 19 { // those of each header take time of their own
+		if err := all.Check("many", fmt.Sprint("header ", n), `(a{1000})`); err != nil {
+			t.Errorf("header %d: %v", n, err)
+		}
+	}
+	if all.Check("many", "header 99", `(a{1000})`) == nil {
+		t.Error("one expression for 20 headers is admitted")
+	}
+	if err := all.Check("shop", "", `/a.*`); err != nil {
+		t.Errorf("in another namespace: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // grpcRules translates the rules of a GRPCRoute: gRPC is HTTP/2 with paths of the form /SERVICE/METHOD.
 func (t *translation) grpcRules(r *route, g *gatewayState, rules []v1.GRPCRouteRule) (c compiled) {
-	var expressions gateway.Expressions
+	check := t.checked(r)
 	for i, rule := range rules {
 		filters, problem := t.filters(r, g, httpFilters(rule.Filters))
 		if problem != nil {
@@ -28,7 +28,7 @@ func (t *translation) grpcRules(r *route, g *gatewayState, rules []v1.GRPCRouteR
 			r.drop(problem.at(i))
 			continue
 		}
-		addMatches(r, &c, i, out, rule.Matches, func(m v1.GRPCRouteMatch) (gateway.Match, *fault) { return grpcMatch(m, &expressions) })
+		addMatches(r, &c, i, out, rule.Matches, func(m v1.GRPCRouteMatch) (gateway.Match, *fault) { return grpcMatch(m, check) })
 	}
 	return c
 }
@@ -44,7 +44,7 @@ func httpFilters(all []v1.GRPCRouteFilter) (same []v1.HTTPRouteFilter) {
 	return same
 }
 
-func grpcMatch(m v1.GRPCRouteMatch, expressions *gateway.Expressions) (out gateway.Match, problem *fault) {
+func grpcMatch(m v1.GRPCRouteMatch, check checker) (out gateway.Match, problem *fault) {
 	out.Path = "/"
 	if m.Method != nil {
 		service, method := or(m.Method.Service, ""), or(m.Method.Method, "")
@@ -60,14 +60,14 @@ func grpcMatch(m v1.GRPCRouteMatch, expressions *gateway.Expressions) (out gatew
 			out.Kind, out.Path = gateway.Expression, "/[^/]+/"+regexp.QuoteMeta(method)
 		}
 		if out.Kind == gateway.Expression {
-			if problem = checked(expressions, out.Path); problem != nil {
+			if problem = check("", out.Path); problem != nil {
 				return out, problem
 			}
 		}
 	}
 	for _, h := range m.Headers {
 		isExpression := or(h.Type, v1.GRPCHeaderMatchExact) == v1.GRPCHeaderMatchRegularExpression
-		if problem = addValue(&out.Headers, expressions, string(h.Name), h.Value, isExpression, textproto.CanonicalMIMEHeaderKey); problem != nil {
+		if problem = addValue(&out.Headers, check, "header ", string(h.Name), h.Value, isExpression, textproto.CanonicalMIMEHeaderKey); problem != nil {
 			return out, problem
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // httpRules translates the rules of an HTTPRoute.
 func (t *translation) httpRules(r *route, g *gatewayState, rules []v1.HTTPRouteRule) (c compiled) {
-	var expressions gateway.Expressions
+	check := t.checked(r)
 	for i, rule := range rules {
 		filters, problem := t.filters(r, g, rule.Filters)
 		if problem != nil {
@@ -37,7 +37,7 @@ func (t *translation) httpRules(r *route, g *gatewayState, rules []v1.HTTPRouteR
 				continue
 			}
 		}
-		addMatches(r, &c, i, out, rule.Matches, func(m v1.HTTPRouteMatch) (gateway.Match, *fault) { return httpMatch(m, &expressions) })
+		addMatches(r, &c, i, out, rule.Matches, func(m v1.HTTPRouteMatch) (gateway.Match, *fault) { return httpMatch(m, check) })
 	}
 	return c
 }
@@ -79,7 +79,7 @@ func (t *translation) httpBackends(r *route, g *gatewayState, out *gateway.Route
 	return nil
 }
 
-func httpMatch(m v1.HTTPRouteMatch, expressions *gateway.Expressions) (out gateway.Match, problem *fault) {
+func httpMatch(m v1.HTTPRouteMatch, check checker) (out gateway.Match, problem *fault) {
 	out.Path = "/"
 	if m.Path != nil {
 		out.Path = or(m.Path.Value, "/")
@@ -89,7 +89,7 @@ func httpMatch(m v1.HTTPRouteMatch, expressions *gateway.Expressions) (out gatew
 			out.Kind = gateway.Exact
 		case v1.PathMatchRegularExpression:
 			out.Kind = gateway.Expression
-			if problem = checked(expressions, out.Path); problem != nil {
+			if problem = check("", out.Path); problem != nil {
 				return out, problem
 			}
 		default:
@@ -99,13 +99,13 @@ func httpMatch(m v1.HTTPRouteMatch, expressions *gateway.Expressions) (out gatew
 	out.Method = string(or(m.Method, ""))
 	for _, h := range m.Headers {
 		isExpression := or(h.Type, v1.HeaderMatchExact) == v1.HeaderMatchRegularExpression
-		if problem = addValue(&out.Headers, expressions, string(h.Name), h.Value, isExpression, textproto.CanonicalMIMEHeaderKey); problem != nil {
+		if problem = addValue(&out.Headers, check, "header ", string(h.Name), h.Value, isExpression, textproto.CanonicalMIMEHeaderKey); problem != nil {
 			return out, problem
 		}
 	}
 	for _, q := range m.QueryParams {
 		isExpression := or(q.Type, v1.QueryParamMatchExact) == v1.QueryParamMatchRegularExpression
-		if problem = addValue(&out.Query, expressions, string(q.Name), q.Value, isExpression, strings.Clone); problem != nil {
+		if problem = addValue(&out.Query, check, "query ", string(q.Name), q.Value, isExpression, strings.Clone); problem != nil {
 			return out, problem
 		}
 	}
@@ -113,9 +113,9 @@ func httpMatch(m v1.HTTPRouteMatch, expressions *gateway.Expressions) (out gatew
 }
 
 // addValue adds what a header or query parameter must be. The API ignores further ones of the same name, in the form that canonical returns.
-func addValue(to *[]gateway.Value, expressions *gateway.Expressions, name, value string, isExpression bool, canonical func(string) string) *fault {
+func addValue(to *[]gateway.Value, check checker, of, name, value string, isExpression bool, canonical func(string) string) *fault {
 	if isExpression {
-		if problem := checked(expressions, value); problem != nil {
+		if problem := check(of+canonical(name), value); problem != nil {
 			return problem
 		}
 	}
@@ -125,11 +125,17 @@ func addValue(to *[]gateway.Value, expressions *gateway.Expressions, name, value
 	return nil
 }
 
-func checked(expressions *gateway.Expressions, text string) *fault {
-	if err := expressions.Check(text); err != nil {
-		return faulty(v1.RouteReasonUnsupportedValue, "%v", err)
+// checker returns why an expression for something of requests cannot be served.
+type checker func(of, text string) *fault
+
+// checked checks the expressions of a route.
+func (t *translation) checked(r *route) checker {
+	return func(of, text string) *fault {
+		if err := t.expressions.Check(r.object.GetNamespace(), of, text); err != nil {
+			return faulty(v1.RouteReasonUnsupportedValue, "%v", err)
+		}
+		return nil
 	}
-	return nil
 }
 
 // duration reads one of the API's, which are a subset of Go's.

@@ -29,7 +29,8 @@ type translation struct {
 	routes      []*route
 	allPolicies []*policy
 	ports       map[portKey]portUse
-	held        map[string]translate.Holder    // hosts where Ingresses are served
+	held        map[string]translate.Holder // hosts where Ingresses are served
+	expressions gateway.Expressions
 	inUse       map[string]bool                // the names of listeners in the configuration
 	chosen      map[string]gateway.Certificate // by source
 }
@@ -52,7 +53,7 @@ func read(o Objects) *translation {
 	t := &translation{
 		in: o, services: map[types.NamespacedName]*corev1.Service{}, slices: map[types.NamespacedName][]*discoveryv1.EndpointSlice{},
 		grants: map[string][]*v1.ReferenceGrant{}, policies: map[types.NamespacedName][]*policy{}, byName: map[types.NamespacedName]*gatewayState{},
-		setNamed: map[types.NamespacedName]*setState{}, ports: map[portKey]portUse{}, held: map[string]translate.Holder{}, inUse: map[string]bool{}, chosen: map[string]gateway.Certificate{},
+		setNamed: map[types.NamespacedName]*setState{}, ports: map[portKey]portUse{}, held: map[string]translate.Holder{}, expressions: gateway.Expressions{}, inUse: map[string]bool{}, chosen: map[string]gateway.Certificate{},
 	}
 	t.Endpoints = gateway.Endpoints{}
 	for _, s := range o.Services {

@@ -168,6 +168,23 @@ func TestLargeExpressions(t *testing.T) {
 			t.Errorf("served: %+v", r)
 		}
 	}
+	many := make([]*v1.HTTPRoute, 30)
+	for n := range many { // each alone is admitted
+		text := fmt.Sprintf("/%d(b{1000})", n)
+		many[n] = attack.DeepCopy()
+		many[n].Name, many[n].UID = fmt.Sprintf("r%02d", n), types.UID(fmt.Sprint(n))
+		many[n].Spec.Rules[0].Matches = []v1.HTTPRouteMatch{{Path: &v1.HTTPPathMatch{Type: &kind, Value: &text}}}
+	}
+	o.HTTPRoutes = many
+	result, dropped := Translate(o), 0
+	for _, s := range result.Statuses(Applied{}) {
+		if len(s.Parents) > 0 && strings.Contains(fmt.Sprint(s.Parents[0].Conditions), "of this namespace are too large together") {
+			dropped++
+		}
+	}
+	if dropped != 11 {
+		t.Errorf("%d of 30 routes of a namespace are dropped", dropped)
+	}
 	read := false
 	tr := &translation{}
 	tr.attach(&route{object: attack, kind: "HTTPRoute", parents: []v1.ParentReference{{Name: "nothing"}}, rules: func(*gatewayState) compiled {

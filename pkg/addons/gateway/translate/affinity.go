@@ -98,7 +98,7 @@ func (r *reader) canaries() {
 	c.header, c.cookie = name("canary-by-header"), name("canary-by-cookie")
 	c.value, _ = r.take("canary-by-header-value")
 	c.pattern, _ = r.take("canary-by-header-pattern")
-	if err := r.check(c.pattern, somewhere(c.pattern)); err != nil {
+	if err := r.t.check(r.i, "header "+c.header, c.pattern, somewhere(c.pattern)); err != nil {
 		r.refuse("canary-by-header-pattern", "%v", err)
 		c.header = "" // or every request with the header would be the canary's
 	}

@@ -155,7 +155,7 @@ func (t *translation) express(i *networkingv1.Ingress, a *annotated, r *gateway.
 	err := gateway.CheckExpression(r.Path)
 	if a.expressions {
 		r.Path = expression(path)
-		err = a.check(path, r.Path)
+		err = t.check(i, "", path, r.Path)
 	}
 	if err != nil {
 		r.Path, r.Backends = beginning(path), nil

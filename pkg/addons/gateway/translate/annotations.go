@@ -21,7 +21,6 @@ type annotated struct {
 	// closed says that the paths of the Ingress are answered with 503: an annotation that keeps somebody out cannot be served.
 	closed      bool
 	expressions bool // paths are regular expressions
-	checked     gateway.Expressions
 	filters     gateway.Filters
 	path        string // that backends see, with ${1} for groups
 	protocol    *gateway.BackendProtocol

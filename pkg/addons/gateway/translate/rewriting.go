@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
@@ -75,12 +77,12 @@ func groups(target string) (string, error) {
 // expression returns the path of an Ingress with use-regex as ingress-nginx takes it: the beginning of a path, whatever its case.
 func expression(path string) string { return `(?i:` + path + `)(?s:.*)` }
 
-// check returns why an expression that somebody has written, or what is made of it, cannot be served.
-func (a *annotated) check(written, made string) error {
+// check returns why an expression that somebody has written for something of requests, or what is made of it, cannot be served.
+func (t *translation) check(i *networkingv1.Ingress, of, written, made string) error {
 	if err := gateway.CheckExpression(written); err != nil {
 		return err
 	}
-	return a.checked.Check(made)
+	return t.expressions.Check(i.Namespace, of, made)
 }
 
 // literal returns the expression for a prefix.

@@ -93,7 +93,7 @@ func Ingresses(o Objects) Result {
 		services: map[types.NamespacedName]*corev1.Service{}, slices: map[types.NamespacedName][]*discoveryv1.EndpointSlice{},
 		certificates: o.Certificates, owners: map[string]*networkingv1.Ingress{}, taken: map[string]*networkingv1.Ingress{},
 		secured: map[string]*networkingv1.Ingress{}, chosen: map[types.NamespacedName]gateway.Certificate{}, sources: map[string][]string{},
-		passwords: o.Passwords, nginx: nginxClasses(o.Classes),
+		passwords: o.Passwords, expressions: gateway.Expressions{}, nginx: nginxClasses(o.Classes),
 	}
 	t.orders, t.held = o.Orders, o.Held
 	t.Endpoints = gateway.Endpoints{}
@@ -159,15 +159,16 @@ type translation struct {
 	sources map[string][]string // of certificates, by host
 	orders  *Orders
 
-	passwords Passwords
-	nginx     map[string]bool // the names of classes of ingress-nginx
-	asked     map[*networkingv1.Ingress]*annotated
-	canaries  map[place]*canaryBackend
-	matched   map[string]bool    // by namespace and host: paths are regular expressions
-	tlsHosts  map[string]bool    // by namespace and host: an Ingress names a certificate
-	ruled     map[string]bool    // hosts that have rules
-	rooted    map[string]bool    // hosts that have an app-root
-	passed    map[[2]string]bool // by namespace and host: backends terminate TLS
+	passwords   Passwords
+	expressions gateway.Expressions
+	nginx       map[string]bool // the names of classes of ingress-nginx
+	asked       map[*networkingv1.Ingress]*annotated
+	canaries    map[place]*canaryBackend
+	matched     map[string]bool    // by namespace and host: paths are regular expressions
+	tlsHosts    map[string]bool    // by namespace and host: an Ingress names a certificate
+	ruled       map[string]bool    // hosts that have rules
+	rooted      map[string]bool    // hosts that have an app-root
+	passed      map[[2]string]bool // by namespace and host: backends terminate TLS
 }
 
 func (t *translation) problem(i *networkingv1.Ingress, reason, format string, values ...any) {

@@ -181,6 +181,7 @@ func testPolicies(t *testing.T, s *served, config gateway.Config, port uint16) {
 		send(t, "GET", "/API/a%20b/c?d=e", "", 200, "one p.test /v2/a%20b/c?d=e ")
 		send(t, "GET", "/api", "", 200, "one p.test /v2/ ")
 		send(t, "GET", "/apis", "", 404, "")
+		send(t, "GET", "/api/"+strings.Repeat("x", 4096), "", 414, "")
 	})
 	t.Run("the longest expression, and canaries by cookie", func(t *testing.T) {
 		short, long := route("p.test", `(?:)(?s:/.*)?`, "one", gateway.ToHTTP), route("p.test", `(?i:/api(/|$)(.*))(?s:.*)`, "pages", gateway.ToHTTP)

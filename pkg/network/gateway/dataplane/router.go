@@ -78,6 +78,9 @@ func (r router) answer(w http.ResponseWriter, req *http.Request, next caddyhttp.
 	if found.Misdirected || found.Listener != nil && !allows(found.Listener.Listener, req) {
 		return "", answer(w, req, http.StatusMisdirectedRequest, "this connection is for another host\n")
 	}
+	if found.TooLong {
+		return "", answer(w, req, http.StatusRequestURITooLong, "the path, or what a regular expression is for, is too long\n")
+	}
 	if found.Route == nil {
 		return "", answer(w, req, http.StatusNotFound, "nothing serves this host and path\n")
 	}

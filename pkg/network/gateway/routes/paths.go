@@ -3,8 +3,6 @@ package routes
 import (
 	"cmp"
 	"net/http"
-	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,7 +14,7 @@ import (
 type Route struct {
 	*gateway.Route
 	place   int // in the configuration
-	path    *regexp.Regexp
+	path    *expression
 	headers []value
 	query   []value
 	total   uint64 // of the backends' weights
@@ -27,35 +25,21 @@ type Route struct {
 // value is what a header or a query parameter must be.
 type value struct {
 	gateway.Value
-	expression *regexp.Regexp
-}
-
-// compiler compiles each expression once: that of a route with many hosts is in the configuration for each of them.
-type compiler map[string]*regexp.Regexp
-
-func (c compiler) expression(text string) (*regexp.Regexp, error) {
-	if known := c[text]; known != nil {
-		return known, nil
-	}
-	compiled, err := gateway.CompileExpression(text)
-	if err == nil {
-		c[text] = compiled
-	}
-	return compiled, err
+	expression *expression
 }
 
 func (c compiler) route(r *gateway.Route, place int) (*Route, error) {
 	out := &Route{Route: r, place: place}
 	var err error
 	if r.Kind == gateway.Expression {
-		if out.path, err = c.expression(r.Path); err != nil {
+		if out.path, err = c.expression("", r.Path); err != nil {
 			return nil, err
 		}
 	}
-	if out.headers, err = c.values(r.Headers, http.CanonicalHeaderKey); err != nil {
+	if out.headers, err = c.values("header ", r.Headers, http.CanonicalHeaderKey); err != nil {
 		return nil, err
 	}
-	if out.query, err = c.values(r.Query, strings.Clone); err != nil {
+	if out.query, err = c.values("query ", r.Query, strings.Clone); err != nil {
 		return nil, err
 	}
 	for _, b := range r.Backends {
@@ -66,12 +50,12 @@ func (c compiler) route(r *gateway.Route, place int) (*Route, error) {
 	return out, nil
 }
 
-func (c compiler) values(in []gateway.Value, name func(string) string) (out []value, err error) {
+func (c compiler) values(of string, in []gateway.Value, name func(string) string) (out []value, err error) {
 	for _, v := range in {
 		v.Name = name(v.Name)
 		one := value{Value: v}
 		if v.Expression {
-			if one.expression, err = c.expression(v.Value); err != nil {
+			if one.expression, err = c.expression(of+v.Name, v.Value); err != nil {
 				return nil, err
 			}
 		}
@@ -80,15 +64,9 @@ func (c compiler) values(in []gateway.Value, name func(string) string) (out []va
 	return out, nil
 }
 
-func (v value) is(text string) bool {
-	if v.expression != nil {
-		return v.expression.MatchString(text)
-	}
-	return text == v.Value.Value
-}
-
-// matches reports whether a request is what the route wants besides host and path. It parses the query into parsed if it needs it.
-func (r *Route) matches(req *http.Request, parsed *url.Values) bool {
+// matches reports whether a request is what the route wants besides host and path.
+func (r *Route) matches(s *search) bool {
+	req := s.request
 	if r.Method != "" && r.Method != req.Method {
 		return false
 	}
@@ -97,15 +75,15 @@ func (r *Route) matches(req *http.Request, parsed *url.Values) bool {
 		if want.Name == "Host" {
 			got, ok = []string{req.Host}, true
 		}
-		if !ok || !want.is(strings.Join(got, ",")) {
+		if !ok || !s.is(want, strings.Join(got, ",")) {
 			return false
 		}
 	}
-	if len(r.query) > 0 && *parsed == nil {
-		*parsed = req.URL.Query()
+	if len(r.query) > 0 && s.query == nil {
+		s.query = req.URL.Query()
 	}
 	for _, want := range r.query {
-		if got, ok := (*parsed)[want.Name]; !ok || !want.is(got[0]) {
+		if got, ok := s.query[want.Name]; !ok || !s.is(want, got[0]) {
 			return false
 		}
 	}
@@ -117,6 +95,7 @@ type paths struct {
 	exact, prefix map[string][]*Route
 	expressions   []*Route
 	longest       int // length of a prefix
+	matched       int // length of the longest text that expressions are tried on
 }
 
 func (p *paths) add(r *Route) {
@@ -140,6 +119,7 @@ func (p *paths) sort() {
 		slices.SortFunc(routes, order)
 	}
 	slices.SortFunc(p.expressions, order)
+	p.matched = longestMatched(p.exact, p.prefix, p.expressions)
 }
 
 // order is what decides between routes whose paths match in the same way.
@@ -152,11 +132,12 @@ func order(a, b *Route) int {
 	return cmp.Or(paths, methods(b)-methods(a), len(b.headers)-len(a.headers), len(b.query)-len(a.query), a.place-b.place)
 }
 
-func (p *paths) find(req *http.Request) *Route {
-	var query url.Values
-	path := req.URL.Path
+// find returns the route of a request. When the search is too long the route is none.
+func (p *paths) find(s *search) *Route {
+	path := s.request.URL.Path
+	s.longest = p.matched
 	for _, r := range p.exact[path] {
-		if r.matches(req, &query) {
+		if r.matches(s) || s.tooLong {
 			return r
 		}
 	}
@@ -167,13 +148,17 @@ func (p *paths) find(req *http.Request) *Route {
 	}
 	for end := len(prefix); end >= 0 && (path == "" || path[0] == '/'); end = strings.LastIndexByte(prefix[:end], '/') {
 		for _, r := range p.prefix[prefix[:end]] {
-			if r.matches(req, &query) {
+			if r.matches(s) || s.tooLong {
 				return r
 			}
 		}
 	}
+	if len(p.expressions) > 0 && len(path) > maxPath {
+		s.tooLong = true
+		return nil
+	}
 	for _, r := range p.expressions {
-		if r.path.MatchString(path) && r.matches(req, &query) {
+		if s.matches(r.path, path) && r.matches(s) || s.tooLong {
 			return r
 		}
 	}

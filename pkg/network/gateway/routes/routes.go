@@ -166,6 +166,8 @@ type Found struct {
 	// Misdirected says that the request's host belongs to another listener than the name in the handshake, so that the certificates that were
 	// shown may not be for it.
 	Misdirected bool
+	// TooLong says that the path, or what a regular expression is for, is too long to look for the route.
+	TooLong bool
 }
 
 // Find returns what serves a request, whose host is without the port.
@@ -183,11 +185,15 @@ func (t *Table) Find(c Connection, host string, r *http.Request) Found {
 			}
 		}
 	}
+	s := &search{request: r}
 	for _, l := range listeners {
 		if c.Secure && (l.ClientAuthorities != listeners[0].ClientAuthorities || l.AnyClient != listeners[0].AnyClient) {
 			continue // the handshake has asked for what the first one wants
 		}
-		route := l.find(host, r)
+		route := l.find(host, s)
+		if s.tooLong {
+			return Found{Listener: l, TooLong: true}
+		}
 		if route == nil || l.HostsApart && (site.yielded(host) || route.Host == "" && named(listeners, host)) {
 			continue
 		}
@@ -208,14 +214,14 @@ func named(listeners []*Listener, host string) bool {
 }
 
 // find returns the route that serves a request for a host.
-func (l *Listener) find(host string, r *http.Request) *Route {
+func (l *Listener) find(host string, s *search) *Route {
 	above := lessSpecific(host)
 	for name, more := host, true; more; name, more = lessSpecific(name), name != "" {
 		p := l.hosts[name]
 		if p == nil || l.HostsApart && name != host && name != above && name != "" {
 			continue
 		}
-		if route := p.find(r); route != nil || l.HostsApart {
+		if route := p.find(s); route != nil || l.HostsApart || s.tooLong {
 			return route
 		}
 	}
