@@ -28,7 +28,7 @@ func readPage(subject string) (*page, error) {
 // a block.
 func (p *page) check(dir string) error {
 	files := map[string]string{}
-	for _, pattern := range []string{"*.yaml", "*/*.yaml", "*.go", "*/*.go", "*.json", "*/*.json"} {
+	for _, pattern := range []string{"*.yaml", "*/*.yaml", "*/*/*.yaml", "*.go", "*/*.go", "*.json", "*/*.json"} {
 		paths, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			return err
