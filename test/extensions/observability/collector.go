@@ -41,16 +41,16 @@ func (c *Collector) Export(_ context.Context, r *otlp.ExportTraceServiceRequest)
 	return &otlp.ExportTraceServiceResponse{}, nil
 }
 
-// Find returns the first span that is meant, and whether there is one.
-func (c *Collector) Find(is func(Span) bool) (Span, bool) {
+// Find returns the spans that are meant.
+func (c *Collector) Find(is func(Span) bool) (found []Span) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	for _, s := range c.spans {
 		if is(s) {
-			return s, true
+			found = append(found, s)
 		}
 	}
-	return Span{}, false
+	return found
 }
 
 func attributes(all []*common.KeyValue) map[string]string {
