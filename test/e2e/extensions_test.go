@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,12 +26,17 @@ func TestExtensions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	programs := t.TempDir()
-	// The same settings as the product's, so that client-go is not compiled again.
-	build := exec.CommandContext(t.Context(), "go", "test", "-trimpath", "-tags", strings.TrimSpace(string(tags)), "-c", "-o", programs+"/", "./...")
-	build.Dir, build.Env = module, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("compiling the tests of test/extensions: %v: %s", err, out)
+	programs, tools := t.TempDir(), t.TempDir()
+	for _, what := range [][]string{
+		// The same settings as the product's, so that client-go is not compiled again.
+		{"test", "-trimpath", "-tags", strings.TrimSpace(string(tags)), "-c", "-o", programs + "/", "./..."},
+		{"build", "-trimpath", "-o", tools + "/", "tool"},
+	} {
+		build := exec.CommandContext(t.Context(), "go", what...)
+		build.Dir, build.Env = module, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("compiling test/extensions: %v: %s", err, out)
+		}
 	}
 	files, err := filepath.Glob(filepath.Join(programs, "*.test"))
 	if err != nil || len(files) == 0 {
@@ -41,11 +47,11 @@ func TestExtensions(t *testing.T) {
 		t.Run(subject, func(t *testing.T) {
 			slots.Take(t)
 			l, _ := newLaptop(t)
-			if err := os.Rename(file, l.Data("extension.test")); err != nil {
+			if err := errors.Join(os.Rename(file, l.Data("extension.test")), os.CopyFS(l.Data("tools"), os.DirFS(tools))); err != nil {
 				t.Fatal(err)
 			}
 			before := l.state()
-			out, err := l.Command("env", "-C", filepath.Join(module, subject), "CORACLE="+hosts.Bin(t), "CORACLE_TEST_IMAGES=/var/lib/coracle/images",
+			out, err := l.Command("env", "-C", filepath.Join(module, subject), "CORACLE="+hosts.Bin(t), "CORACLE_TEST_IMAGES=/var/lib/coracle/images", "CORACLE_TEST_TOOLS=/var/lib/coracle/tools",
 				"/var/lib/coracle/extension.test", "-test.v", "-test.timeout=5m").CombinedOutput()
 			if err != nil || bytes.Contains(out, []byte("--- SKIP")) {
 				t.Errorf("%v, or a test was skipped: %s", err, out)

@@ -76,6 +76,16 @@ func Start(t *testing.T, subject string, o Options) *Cluster {
 	return c
 }
 
+// Program returns the path of a tool of the module, as go.mod lists them. CORACLE_TEST_TOOLS is the directory in which they are.
+func Program(t *testing.T, name string) string {
+	t.Helper()
+	dir := os.Getenv("CORACLE_TEST_TOOLS")
+	if dir == "" {
+		t.Skip("CORACLE_TEST_TOOLS does not name the directory that has the module's tools: run `make extensions`")
+	}
+	return filepath.Join(dir, name)
+}
+
 // Space is a namespace of a cluster, for one subtest.
 type Space struct {
 	*Cluster

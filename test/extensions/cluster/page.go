@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -28,18 +30,16 @@ func readPage(subject string) (*page, error) {
 // a block.
 func (p *page) check(dir string) error {
 	files := map[string]string{}
-	for _, pattern := range []string{"*.yaml", "*/*.yaml", "*/*/*.yaml", "*.go", "*/*.go", "*.json", "*/*.json"} {
-		paths, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !slices.Contains([]string{".yaml", ".go", ".json", ".toml", ".conflist"}, filepath.Ext(path)) {
 			return err
 		}
-		for _, path := range paths {
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			files[path] = string(data)
-		}
+		data, err := os.ReadFile(path)
+		files[path] = string(data)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	var wrong []error
 	shown := map[string]bool{}
