@@ -1,6 +1,7 @@
 package durability
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -27,8 +28,19 @@ func TestBitRot(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.end()
-	note := filepath.Join(good.dir, "db", "member", "keys.sum")
-	hosts.Eventually(t, patience, func() error { _, err := os.Stat(note); return err })
+	if noted := good.noted(); noted < len(w.acknowledged) { // a note that was taken while it still wrote says nothing of the rest
+		good.stop()
+		if err := os.Remove(good.note()); err != nil {
+			t.Fatal(err)
+		}
+		good.boot()
+		if err := good.await(patience); err != nil {
+			t.Fatal(err)
+		}
+		if noted := good.noted(); noted < len(w.acknowledged) {
+			t.Fatalf("the note after another start is of revision %d", noted)
+		}
+	}
 	good.kill()
 	crashed := newMachine(t)
 	defer crashed.remove()
@@ -85,6 +97,22 @@ func TestBitRot(t *testing.T) {
 			}
 		}
 	})
+}
+
+func (m *machine) note() string { return filepath.Join(m.dir, "db", "member", "keys.sum") }
+
+// noted waits for the note of what the keys and values are, and returns the revision that it is of.
+func (m *machine) noted() (revision int) {
+	m.t.Helper()
+	hosts.Eventually(m.t, patience, func() error { _, err := os.Stat(m.note()); return err })
+	text, err := os.ReadFile(m.note())
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &revision)
+	}
+	if err != nil {
+		m.t.Fatalf("reading %s: %v", m.note(), err)
+	}
+	return revision
 }
 
 // copy takes over the data of a machine that is not running.
