@@ -18,8 +18,12 @@ const (
 	challengesModule = "coracle_challenges"
 )
 
-// socketNetwork is the network of listeners in Caddy's configuration: package listening.
-const socketNetwork = "coracle"
+// The networks of listeners in Caddy's configuration: package listening. There are two because Caddy does not take the same address twice, and a
+// port can be for HTTP and HTTPS at different addresses.
+const (
+	socketNetwork = "coracle"
+	secureNetwork = "coracle-secure"
+)
 
 // proxyLog is the log of Caddy's proxy. What it says of errors the client is told too, and to prepare it for each request takes 7 % of the time.
 const proxyLog = "http.handlers.reverse_proxy"
@@ -39,12 +43,12 @@ type limits struct{ header time.Duration }
 // modules. No text of a user gets into it except certificates, because Caddy expands placeholders.
 func caddyConfig(listeners []gateway.Listener, certificates []gateway.Certificate, fallback gateway.Certificate, limits limits) ([]byte, error) {
 	servers := object{}
-	ports := map[uint16][]gateway.Listener{}
+	ports := map[string][]gateway.Listener{}
 	for _, l := range listeners {
-		ports[l.Port] = append(ports[l.Port], l)
+		ports[serverName(l.Port, l.Protocol)] = append(ports[serverName(l.Port, l.Protocol)], l)
 	}
-	for port, of := range ports {
-		servers[fmt.Sprint(port)] = server(port, of, certificates, fallback, limits)
+	for name, of := range ports {
+		servers[name] = server(of[0].Port, of, certificates, fallback, limits)
 	}
 	pairs := []object{}
 	for _, c := range append(slices.Clip(certificates), fallback) {
@@ -63,7 +67,12 @@ func caddyConfig(listeners []gateway.Listener, certificates []gateway.Certificat
 	})
 }
 
-// server serves a port, whose listeners all have the same protocol.
+// serverName returns the name of Caddy's server for the listeners of a port and a protocol.
+func serverName(port uint16, protocol gateway.Protocol) string {
+	return fmt.Sprintf("%s-%d", protocol, port)
+}
+
+// server serves listeners of a port that all have the same protocol.
 func server(port uint16, listeners []gateway.Listener, certificates []gateway.Certificate, fallback gateway.Certificate, limits limits) object {
 	s := object{
 		"listen":              []string{fmt.Sprintf("%s/:%d", socketNetwork, port)},
@@ -76,6 +85,7 @@ func server(port uint16, listeners []gateway.Listener, certificates []gateway.Ce
 		"routes":              []object{{"handle": []object{{"handler": routerModule}, proxy()}}},
 	}
 	if listeners[0].Protocol == gateway.HTTPS {
+		s["listen"] = []string{fmt.Sprintf("%s/:%d", secureNetwork, port)}
 		s["protocols"] = []string{"h1", "h2"}
 		s["tls_connection_policies"] = policies(listeners, certificates, fallback)
 		s["strict_sni_host"] = false // the router compares them, by listener

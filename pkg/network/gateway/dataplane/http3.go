@@ -28,7 +28,7 @@ func (s *serving) http3Sites(config gateway.Config, listeners []gateway.Listener
 		return nil, err
 	}
 	for _, number := range config.HTTP3 {
-		server := app.(*caddyhttp.App).Servers[fmt.Sprint(number)]
+		server := app.(*caddyhttp.App).Servers[serverName(number, gateway.HTTPS)]
 		secure := slices.ContainsFunc(listeners, func(l gateway.Listener) bool { return l.Port == number && l.Protocol == gateway.HTTPS })
 		taken := slices.ContainsFunc(config.Listeners, func(l gateway.Listener) bool { return l.Port == number && l.Protocol == gateway.UDP })
 		if server == nil || !secure || taken {

@@ -247,6 +247,9 @@ func beginHTTP3(ctx context.Context, t *testing.T, port uint16) (wait func()) {
 	var streams []*quic.Stream
 	for {
 		conn, err := quic.DialAddr(ctx, fmt.Sprintf("127.0.0.1:%d", port), config, &quic.Config{KeepAlivePeriod: time.Second})
+		if err != nil && len(streams) == 0 {
+			t.Fatal(err)
+		}
 		if err != nil {
 			break // it may have no more
 		}

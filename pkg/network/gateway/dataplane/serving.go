@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -63,6 +63,10 @@ func newServing(files gateway.Files, sockets *listening.Sockets) (*serving, erro
 	s.current.Store(&state{table: routes.New(gateway.Config{}, nil, nil), transports: newTransports(gateway.Config{}, nil), policies: policy.New(nil, nil)})
 	caddy.RegisterNetwork(socketNetwork, func(_ context.Context, _, host, port string, _ uint, _ net.ListenConfig) (any, error) {
 		return s.sockets.Listen("tcp", net.JoinHostPort(host, port))
+	})
+	caddy.RegisterNetwork(secureNetwork, func(_ context.Context, _, host, port string, _ uint, _ net.ListenConfig) (any, error) {
+		l, err := s.sockets.Listen("tcp", net.JoinHostPort(host, port))
+		return secureListener{l}, err
 	})
 	caddy.RegisterModule(router{s})
 	caddy.RegisterModule(transport{})
@@ -151,19 +155,17 @@ func (s *serving) load(config gateway.Config) error {
 }
 
 // free divides listeners into those of which the port is this process's or free, and the reasons why others cannot be served: a port that
-// another program has must not take the others away.
+// another program has must not take the others away. At the same addresses a port has one protocol.
 func (s *serving) free(all []gateway.Listener) (fine []gateway.Listener, refused map[uint16]string) {
 	refused = map[uint16]string{}
-	protocols := map[uint16]gateway.Protocol{}
 	for _, l := range all {
 		if l.Protocol != gateway.HTTP && l.Protocol != gateway.HTTPS {
 			continue
 		}
-		if first := cmp.Or(protocols[l.Port], l.Protocol); first != l.Protocol {
-			refused[l.Port] = fmt.Sprintf("of listeners with %s and %s only the former is served", first, l.Protocol)
+		if at := slices.IndexFunc(fine, func(other gateway.Listener) bool { return other.Protocol != l.Protocol && meet(other, l) }); at >= 0 {
+			refused[l.Port] = fmt.Sprintf("of listeners with %s and %s only the former is served", fine[at].Protocol, l.Protocol)
 			continue
 		}
-		protocols[l.Port] = l.Protocol
 		probe, err := s.sockets.Listen("tcp", fmt.Sprintf(":%d", l.Port))
 		if err != nil {
 			refused[l.Port] = err.Error()
@@ -173,6 +175,14 @@ func (s *serving) free(all []gateway.Listener) (fine []gateway.Listener, refused
 		fine = append(fine, l)
 	}
 	return fine, refused
+}
+
+// meet reports whether listeners have the same port of the same addresses.
+func meet(a, b gateway.Listener) bool {
+	if a.Port != b.Port || len(a.Addresses) == 0 || len(b.Addresses) == 0 {
+		return a.Port == b.Port && len(a.Addresses) == len(b.Addresses)
+	}
+	return slices.ContainsFunc(a.Addresses, func(address string) bool { return slices.Contains(b.Addresses, address) })
 }
 
 // stop ends what serves HTTP. Streams end with the process.

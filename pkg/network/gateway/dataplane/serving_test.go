@@ -120,6 +120,30 @@ func TestServing(t *testing.T) {
 		}
 		s.get(t, port, "a.test", "/", 200, "one /")
 	})
+	t.Run("HTTP and HTTPS on one port", func(t *testing.T) {
+		defer s.apply(t, config, endpoints)
+		config, port := config, freePort(t)
+		config.Listeners = []gateway.Listener{
+			{Name: "plain", Port: port, Protocol: gateway.HTTP}, {Name: "secure", Port: port, Protocol: gateway.HTTPS, Addresses: []string{"127.0.0.2"}},
+			{Name: "pass", Port: port, Protocol: gateway.Passthrough, Host: "pass.test", Addresses: []string{"127.0.0.2"}},
+		}
+		if applied := s.apply(t, config, endpoints); len(applied.Refused) != 0 {
+			t.Errorf("%v", applied.Refused)
+		}
+		for range 3 {
+			s.get(t, port, "a.test", "/", 200, "one /")
+			if got := secureGet(t, fmt.Sprintf("127.0.0.2:%d", port), "a.test"); got != "one /" {
+				t.Errorf("%q", got)
+			}
+			config.Certificates = append(config.Certificates, certificate(t, fmt.Sprintf("Secret a/%d", len(config.Certificates)), "a.test")) // with which Caddy loads its configuration
+			s.apply(t, config, endpoints)
+		}
+		config.Listeners[1].Addresses = nil
+		if applied := s.apply(t, config, endpoints); !strings.Contains(applied.Refused[port], "only the former") {
+			t.Errorf("%v at the same addresses", applied.Refused)
+		}
+		s.get(t, port, "a.test", "/", 200, "one /")
+	})
 	t.Run("a file that cannot be read changes nothing", func(t *testing.T) {
 		if err := os.WriteFile(s.files.Config(), []byte(`{"routes": [`), 0o600); err != nil {
 			t.Fatal(err)

@@ -18,7 +18,13 @@ func (s sharing) CaddyModule() caddy.ModuleInfo {
 }
 
 // WrapListener implements caddy.ListenerWrapper.
-func (s sharing) WrapListener(l net.Listener) net.Listener { return s.streams.Share(l) }
+func (s sharing) WrapListener(l net.Listener) net.Listener {
+	_, secure := l.(secureListener)
+	return s.streams.Share(l, secure)
+}
+
+// secureListener is one for HTTPS.
+type secureListener struct{ net.Listener }
 
 // applyStreams serves the streams of a configuration, for which Caddy has listeners already, and adds why ports are refused.
 func (s *serving) applyStreams(config gateway.Config, listeners []gateway.Listener, refused map[uint16]string) {

@@ -116,6 +116,18 @@ func (t *Table) Own(local netip.AddrPort) bool {
 	return t.sites[place{local.Addr().Unmap(), local.Port(), true}] != nil
 }
 
+// Secure reports whether connections to an address speak TLS; known is false if nothing for HTTP serves it.
+func (t *Table) Secure(local netip.AddrPort) (secure, known bool) {
+	for _, address := range []netip.Addr{local.Addr().Unmap(), {}} {
+		for _, secure := range []bool{false, true} {
+			if t.sites[place{address, local.Port(), secure}] != nil {
+				return secure, true
+			}
+		}
+	}
+	return false, false
+}
+
 // at returns what serves a place; nil if nothing does.
 func (t *Table) at(p place) *site {
 	if s := t.sites[p]; s != nil {

@@ -25,21 +25,43 @@ type shared struct {
 	end    sync.Once
 }
 
-// Share returns a listener of the server for HTTP without the connections that belong to streams.
-func (s *Server) Share(l net.Listener) net.Listener {
+// Share returns a listener of the server for HTTP, or HTTPS, without the connections that belong to streams or to the other of the two.
+func (s *Server) Share(l net.Listener, secure bool) net.Listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	number := addressOf(l.Addr()).Port()
-	if s.web[number] == nil {
-		s.web[number] = &webPort{web: make(chan net.Conn), changed: make(chan struct{})}
+	key := webKey{addressOf(l.Addr()).Port(), secure}
+	if s.web[key] == nil {
+		s.web[key] = &webPort{key: key, web: make(chan net.Conn), changed: make(chan struct{})}
 	}
-	out := &shared{Listener: l, server: s, webPort: s.web[number], failed: make(chan error), closed: make(chan struct{})}
+	out := &shared{Listener: l, server: s, webPort: s.web[key], failed: make(chan error), closed: make(chan struct{})}
 	out.use(append(out.users, out))
 	return out
 }
 
+// webKey is a port for HTTP or HTTPS. It can be for both, at different addresses.
+type webKey struct {
+	number uint16
+	secure bool
+}
+
+// webOf returns where a connection is for the server for HTTP, which a listener for HTTP or HTTPS has accepted.
+func (s *Server) webOf(conn net.Conn, by *webPort) chan net.Conn {
+	local := addressOf(conn.LocalAddr())
+	secure, known := s.current.Load().table.Secure(local)
+	if !known || secure == by.key.secure {
+		return by.web
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if other := s.web[webKey{by.key.number, secure}]; other != nil && len(other.users) > 0 {
+		return other.web
+	}
+	return by.web
+}
+
 // webPort is where connections are for the server for HTTP: its newest listener gets them, so that none is on its way to one that is about to close.
 type webPort struct {
+	key     webKey
 	web     chan net.Conn
 	users   []*shared     // under the server's lock, the newest one last
 	changed chan struct{} // closed when the users change
@@ -106,11 +128,12 @@ func (l *shared) run() {
 			}
 			continue
 		}
-		if l.server.take(conn, l.web) {
+		web := l.server.webOf(conn, l.webPort)
+		if l.server.take(conn, web) {
 			continue
 		}
 		select {
-		case l.web <- conn:
+		case web <- conn:
 		case <-l.closed:
 			conn.Close()
 		}

@@ -51,7 +51,7 @@ type Server struct {
 	mu      sync.Mutex
 	ports   map[uint16]net.Listener
 	packets map[uint16]*packets
-	web     map[uint16]*webPort // the ports of the server for HTTP
+	web     map[webKey]*webPort // the ports of the server for HTTP
 }
 
 // state is what connections are served with. It does not change.
@@ -78,7 +78,7 @@ type Sockets interface {
 func New(sockets Sockets) *Server {
 	s := &Server{
 		sockets: sockets,
-		ports:   map[uint16]net.Listener{}, packets: map[uint16]*packets{}, web: map[uint16]*webPort{}, idle: idleTimeout, idleUDP: idleSession,
+		ports:   map[uint16]net.Listener{}, packets: map[uint16]*packets{}, web: map[webKey]*webPort{}, idle: idleTimeout, idleUDP: idleSession,
 		handshakes: handshakes{of: map[netip.Prefix]int{}},
 		links:      links{of: map[string]map[*link]struct{}{}},
 		buffers:    sync.Pool{New: func() any { return new(make([]byte, 16<<10)) }},

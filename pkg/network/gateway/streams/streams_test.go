@@ -231,7 +231,7 @@ func TestShared(t *testing.T) {
 	f.endpoints = gateway.Endpoints{"secure": {secureEcho(t, "secure", behind)}}
 	f.apply(t)
 	web := func(l net.Listener) net.Listener {
-		l = tls.NewListener(f.server.Share(l), &tls.Config{Certificates: []tls.Certificate{pair(t, own)}})
+		l = tls.NewListener(f.server.Share(l, true), &tls.Config{Certificates: []tls.Certificate{pair(t, own)}})
 		t.Cleanup(func() { l.Close() })
 		go serveEcho(l, "web")
 		return l
