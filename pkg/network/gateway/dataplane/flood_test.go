@@ -28,7 +28,7 @@ type flooded struct {
 func TestFloods(t *testing.T) {
 	dir := childDir(t)
 	config := gateway.Config{Listeners: []gateway.Listener{
-		{Name: "plain", Port: freePort(t), Protocol: gateway.HTTP, HostsApart: true}, {Name: "secure", Port: freePort(t), Protocol: gateway.HTTPS, HostsApart: true},
+		{Name: "plain", Port: freePort(t), Protocol: gateway.HTTP, HostsApart: true}, {Name: "secure", Port: freePortOfBoth(t), Protocol: gateway.HTTPS, HostsApart: true},
 	}}
 	config.HTTP3 = []uint16{config.Listeners[1].Port}
 	slow := route("slow.test", "/", "a", gateway.ToHTTP)
