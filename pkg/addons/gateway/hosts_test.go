@@ -157,12 +157,13 @@ func TestListenersHold(t *testing.T) {
 	}
 }
 
-// TestSharedTLS: a listener for TLS without a host, or with a wildcard, goes on beside Ingresses with hosts. Each connection goes where its name belongs.
+// TestSharedTLS: a listener for TLS without a host, or with a wildcard, goes on beside Ingresses with hosts, and one with a host beside a newer wildcard. Each connection goes where its
+// name belongs.
 func TestSharedTLS(t *testing.T) {
-	for _, host := range []string{"", "*.com"} {
+	for host, ingress := range map[string]string{"": "web.com", "*.com": "web.com", "db.com": "*.com"} {
 		all := newTenants()
 		all.listener("secure", 443, v1.TLSProtocolType, host, &v1.ListenerTLSConfig{Mode: new(v1.TLSModePassthrough)})
-		all.ingress("other", 20, "web.com")
+		all.ingress("other", 20, ingress)
 		all.own.TLSRoutes = []*v1.TLSRoute{{ObjectMeta: metav1.ObjectMeta{Namespace: "infra", Name: "db", CreationTimestamp: metav1.Unix(2, 0)},
 			Spec: v1.TLSRouteSpec{CommonRouteSpec: toFront("secure"), Hostnames: []v1.Hostname{"db.com"}, Rules: []v1.TLSRouteRule{{}}}}}
 		_, told := all.serving(t, "web.com")
