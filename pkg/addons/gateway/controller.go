@@ -82,6 +82,8 @@ func (o *outcome) tell(change func()) {
 const (
 	// settle is how long changes are collected, which often come in groups.
 	settle = 10 * time.Millisecond
+	// longestRest bounds the rest after a translation, or a round of status.
+	longestRest = time.Second
 	// firstPause and lastPause are the pauses after an error.
 	firstPause = 50 * time.Millisecond
 	lastPause  = 5 * time.Second
@@ -118,7 +120,10 @@ func (c Controller) Run(ctx context.Context, ready func()) error {
 	w := &working{Controller: c, feed: f, api: api, policies: policies, writer: gateway.Writer{Files: c.Dir.Files()}}
 	for pause := firstPause; ; {
 		var again <-chan time.Time
-		switch err := w.sync(ctx); {
+		began := time.Now()
+		err := w.sync(ctx)
+		rest := restAfter(began)
+		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
@@ -139,11 +144,17 @@ func (c Controller) Run(ctx context.Context, ready func()) error {
 			return nil
 		case <-again:
 		case <-f.changed:
-			if lifecycle.Sleep(ctx, settle) != nil {
+			if lifecycle.Sleep(ctx, max(settle, time.Until(rest))) != nil {
 				return nil
 			}
 		}
 	}
+}
+
+// restAfter returns until when changes are collected after work that began at a time and ends now: so a storm of changes to many objects takes half of the
+// time at most.
+func restAfter(began time.Time) time.Time {
+	return time.Now().Add(min(time.Since(began), longestRest))
 }
 
 // working is a controller that runs.

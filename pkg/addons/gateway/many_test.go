@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -47,5 +48,15 @@ func BenchmarkManyRoutes(b *testing.B) {
 				part.do()
 			}
 		})
+	}
+}
+
+// TestRest: work for many objects is followed by as long a rest, a second at most, so that changes without end take half of the time.
+func TestRest(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{0: 0, 300 * time.Millisecond: 300 * time.Millisecond, time.Minute: longestRest} {
+		now := time.Now()
+		if rest := restAfter(now.Add(-took)).Sub(now); rest < want || rest > want+100*time.Millisecond {
+			t.Errorf("after work of %s a rest of %s, want %s", took, rest, want)
+		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // Status writes the status of Ingresses, and Events for what is not served. It runs on one server.
@@ -34,7 +35,6 @@ type Status struct {
 	Classes []string
 	// Report is called after each change.
 	Report func(Report)
-
 	// Addresses are those of Gateways.
 	Addresses *addon.GatewayAddresses
 
@@ -68,7 +68,10 @@ func (s Status) Run(ctx context.Context, ready func()) error {
 		s.outcome.mu.Unlock()
 		addresses := s.Addresses.Next()
 		var again <-chan time.Time
-		if err := w.sync(ctx); err != nil && ctx.Err() == nil {
+		began := time.Now()
+		err := w.sync(ctx)
+		rest := restAfter(began)
+		if err != nil && ctx.Err() == nil {
 			logrus.WithField("component", "gateway").WithError(err).Warn("trying again")
 			again = time.After(pause)
 			pause = min(2*pause, lastPause)
@@ -81,6 +84,9 @@ func (s Status) Run(ctx context.Context, ready func()) error {
 		case <-again:
 		case <-next:
 		case <-addresses:
+		}
+		if lifecycle.Sleep(ctx, time.Until(rest)) != nil {
+			return nil
 		}
 	}
 }
