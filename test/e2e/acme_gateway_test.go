@@ -59,8 +59,18 @@ spec:
   - {name: web, port: 443, protocol: HTTPS, hostname: owned.acme.test, tls: {certificateRefs: [{name: stolen}]}}
 `
 
+// newerIngress wants the host of a Gateway's listener and route, and a certificate for it.
+const newerIngress = `
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: newer, namespace: evil, annotations: {coracle.dev/acme: "true"}}
+spec:
+  tls: [{hosts: [gateway.acme.test], secretName: stolen}]
+  rules: [{host: gateway.acme.test, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: none, port: {number: 80}}}}]}}]
+`
+
 // testGateway: a Gateway that has nothing but a listener of HTTPS gets its certificate, with which all servers serve its route, and so does one at an address of its own. A listener that another namespace
-// adds for the host of an Ingress neither serves nor gets one.
+// adds for the host of an Ingress neither serves nor gets one, and nor does a newer Ingress for the host of the Gateway.
 func (a *acme) testGateway(t *testing.T) {
 	h := a.Servers[0].For(t)
 	applyGatewayAPI(t, h)
@@ -70,18 +80,21 @@ func (a *acme) testGateway(t *testing.T) {
 	for _, s := range a.Servers {
 		a.awaitRedirect(t, s, "gateway.acme.test", s.IP.String())
 	}
+	h.Apply(newerIngress)
 	t.Logf("all servers serve the route with the certificate %.1f s after the Gateway was made", time.Since(began).Seconds())
 	a.awaitRedirect(t, hosts.New(t, a.Wire, "outside", hosts.Options{}), "own.acme.test", ownAddress)
 	for _, c := range []struct{ query, want string }{
 		{`gateway/secure -n default -o jsonpath={.status.listeners[0].conditions[?(@.type=="ResolvedRefs")].status}`, "True"},
 		{`listenerset/thief -n evil -o jsonpath={.status.listeners[*].conditions[?(@.type=="Conflicted")].reason}`, "HostnameConflict HostnameConflict"},
 		{`listenerset/thief -n evil -o jsonpath={.status.listeners[0].conditions[?(@.type=="Accepted")].message}`, "host owned.acme.test belongs to Ingress default/owner"},
+		{`events -n evil --field-selector=reason=HostTaken -o jsonpath={.items[*].message}`, "host gateway.acme.test belongs to Gateway default/secure"},
 		{`events -n default --field-selector=involvedObject.kind=Gateway,involvedObject.name=secure -o jsonpath={.items[*].message}`, "Secret default/gateway has a certificate for gateway.acme.test"},
 	} {
 		hosts.Eventually(t, 20*time.Second, func() error {
 			return contains("of "+c.query, h.Kubectl(append([]string{"get"}, strings.Fields(c.query)...)...), c.want)
 		})
 	}
+	a.awaitRedirect(t, a.Servers[0], "gateway.acme.test", a.Servers[0].IP.String())
 	if n := a.server.Count("Added order") - before; n > 4 { // two are renewals
 		t.Errorf("%d orders", n)
 	}
