@@ -82,7 +82,8 @@ func (o *outcome) tell(change func()) {
 const (
 	// settle is how long changes are collected, which often come in groups.
 	settle = 10 * time.Millisecond
-	// longestRest bounds the rest after a translation, or a round of status.
+	// littleWork is a translation, or a round of status, that needs no rest, and longestRest bounds the rest after more.
+	littleWork  = 100 * time.Millisecond
 	longestRest = time.Second
 	// firstPause and lastPause are the pauses after an error.
 	firstPause = 50 * time.Millisecond
@@ -152,9 +153,13 @@ func (c Controller) Run(ctx context.Context, ready func()) error {
 }
 
 // restAfter returns until when changes are collected after work that began at a time and ends now: so a storm of changes to many objects takes half of the
-// time at most.
+// time at most. After little work there is no rest.
 func restAfter(began time.Time) time.Time {
-	return time.Now().Add(min(time.Since(began), longestRest))
+	took := time.Since(began)
+	if took < littleWork {
+		took = 0
+	}
+	return time.Now().Add(min(took, longestRest))
 }
 
 // working is a controller that runs.
