@@ -11,7 +11,6 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/kubernetes/apiserver"
-	"github.com/coracle-dev/coracle/pkg/network/tunnel"
 )
 
 // addonParts are the parts of the add-ons in the control plane. They are created before the API server, which serves the API
@@ -22,7 +21,7 @@ type addonParts struct {
 	admission  []addon.Admission
 }
 
-func newAddonParts(cfg config.Config, report *state.Recorder, nodes *tunnel.Hub, voter addon.Voter) (parts addonParts) {
+func newAddonParts(cfg config.Config, report *state.Recorder, joins *joinEndpoint) (parts addonParts) {
 	pools := len(cfg.Network.Pools) > 0 || cfg.Network.MetalLB
 	addresses := addon.NewGatewayAddresses(pools && !cfg.Disabled("servicelb"), !cfg.Disabled("gateway"))
 	for _, a := range addons.All() {
@@ -40,9 +39,10 @@ func newAddonParts(cfg config.Config, report *state.Recorder, nodes *tunnel.Hub,
 			Config:     cfg,
 			Kubeconfig: cfg.Dirs.ServerConfig("coracle.kubeconfig"),
 			Admin:      cfg.Dirs.ServerConfig("admin.kubeconfig"),
-			Ping:       nodes.Ping,
-			Voter:      voter,
+			Ping:       joins.hub.Ping,
+			Voter:      joins.voter,
 			Addresses:  addresses,
+			Shares:     joins.shares,
 			Report:     func(r any) { report.Detail(a.Report.Key, r) },
 		})
 		for i, c := range own {

@@ -52,7 +52,7 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 	}
 	secrets, encryptionFile := data.addEncryption(g, cfg)
 	showMetrics(cfg)
-	extras := newAddonParts(cfg, report, joins.hub, joins.voter)
+	extras := newAddonParts(cfg, report, joins)
 	accounts, former := accountKeys(cfg), joins.watchFormer()
 	api := g.Add("kube-apiserver", apiserver.APIServer{
 		Store: data.store, API: cfg.API, Network: cfg.Network, Security: cfg.Security,

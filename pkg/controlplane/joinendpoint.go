@@ -16,6 +16,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeclaims"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeguard"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -33,6 +34,7 @@ type joinEndpoint struct {
 	hub    *tunnel.Hub // of the nodes' tunnels
 	voter  *addressvote.Voter
 	guard  *nodeguard.Guard
+	shares *addon.GatewayShares // of agents that are gateways
 	open   chan struct{}
 	once   sync.Once
 }
@@ -44,7 +46,12 @@ func newJoinEndpoint(cfg config.Config) (*joinEndpoint, error) {
 		return nil, err
 	}
 	hub := &tunnel.Hub{}
-	return &joinEndpoint{open: make(chan struct{}), hub: hub, voter: addressvote.NewVoter(cfg.API.VIPs), guard: nodeguard.New(hub.Disconnect), server: &endpoint.Server{
+	shares := addon.NewGatewayShares()
+	var gateways http.Handler
+	if !cfg.Disabled("gateway") {
+		gateways = &endpoint.Gateways{Client: client, Share: shares.Of}
+	}
+	return &joinEndpoint{shares: shares, open: make(chan struct{}), hub: hub, voter: addressvote.NewVoter(cfg.API.VIPs), guard: nodeguard.New(hub.Disconnect), server: &endpoint.Server{
 		Client:   client,
 		Version:  version.Version,
 		Own:      netip.AddrPortFrom(cfg.API.Advertise, cfg.API.Port).String(),
@@ -54,6 +61,7 @@ func newJoinEndpoint(cfg config.Config) (*joinEndpoint, error) {
 		Sign: func(csr []byte, node string) ([]byte, error) {
 			return pki.SignNode(dirs, csr, node, cfg.CertificateLife)
 		},
+		Gateway:      gateways,
 		Former:       func(cert *x509.Certificate) bool { return pki.SignedByFormer(dirs, cert) },
 		BeforeServer: func() error { return markJoined(dirs) },
 	}}, nil
@@ -73,7 +81,7 @@ func markJoined(dirs paths.Dirs) error {
 // extension adds the paths to the API server.
 func (e *joinEndpoint) extension() apiserver.Extension {
 	return apiserver.Extension{
-		Prefix: join.Prefix, Handler: e.server.Handler(), LongRunning: []string{join.PathTunnel, join.PathAddresses},
+		Prefix: join.Prefix, Handler: e.server.Handler(), LongRunning: []string{join.PathTunnel, join.PathAddresses, join.PathGateway},
 		Open: e.open, Closed: http.HandlerFunc(endpoint.Closed),
 	}
 }

@@ -11,19 +11,18 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
-	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
-// serveGateway runs the gateway's process while the control plane has left a configuration for it, until the returned function is called. It is
+// serveGateway runs the gateway's process while the control plane, or the node process of an agent, has left a configuration for it, until the returned function is called. It is
 // no child process like the others: it runs on demand, and neither a start nor an upgrade waits for it. Like pods it goes on while coracle is stopped:
 // the next start runs another process, which takes over its sockets.
 func (f *front) serveGateway() (stop func()) {
 	dir := gateway.Dir(f.cfg.Dirs.Gateway())
-	if f.cfg.Role != config.Server || f.cfg.Disabled("gateway") {
+	if f.cfg.Disabled("gateway") {
 		if err := errors.Join(dir.End(), os.RemoveAll(string(dir))); err != nil {
 			logrus.WithError(err).Warn("removing the gateway and its files")
 		}

@@ -119,6 +119,7 @@ func TestComeBack(t *testing.T) {
 	t.Run("check cis", func(t *testing.T) { testBenchmarkOnAll(t, c) })
 	t.Run("tokens are hidden", func(t *testing.T) { testTokensAreHidden(t, c.For(t)) })
 	t.Run("a stolen node", func(t *testing.T) { testStolenNode(t, c.For(t)) })
+	t.Run("an agent as a gateway", func(t *testing.T) { testGatewayAgent(t, c.For(t)) })
 	t.Run("another address while it runs", func(t *testing.T) { testRunningAgentMoves(t, c.For(t)) })
 	t.Run("certificates are issued again", func(t *testing.T) { testRotate(t, c.For(t)) })
 	t.Run("come back", func(t *testing.T) { testComeBack(t, c) })

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/core/addon"
+	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
@@ -29,7 +30,7 @@ func Addon() addon.Addon {
 			kube.BridgeMetricsOf(metricsOf(dir), gateway.MetricsPrefix)
 			all := []addon.Component{
 				{Name: "gateway", Component: Controller{
-					Kubeconfig: s.Kubeconfig, Dir: dir, Node: s.Config.Node.IPs, Addresses: s.Addresses, Classes: s.Config.Network.IngressClasses, ACME: s.Config.ACME.Enabled(),
+					Kubeconfig: s.Kubeconfig, Dir: dir, Node: s.Config.Node.IPs, Addresses: s.Addresses, Shares: s.Shares, Classes: s.Config.Network.IngressClasses, ACME: s.Config.ACME.Enabled(),
 					LogRequests: s.Config.Network.LogRequests, Proxies: s.Config.Network.Proxies, HTTP3: s.Config.Network.HTTP3, outcome: shared,
 				}},
 				{Name: "gateway-status", After: []addon.Event{addon.Leading}, Component: Status{
@@ -42,6 +43,12 @@ func Addon() addon.Addon {
 				}})
 			}
 			return all
+		},
+		Node: func(n addon.Node) ([]addon.Component, error) {
+			if n.Config.Role == config.Server {
+				return nil, nil
+			}
+			return []addon.Component{{Name: "gateway", Component: agentOf(n)}}, nil
 		},
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/routepolicy"
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
@@ -230,7 +231,11 @@ func TestIngressesDuringSlowKinds(t *testing.T) {
 	files := gateway.Files(t.TempDir())
 	noPolicies := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{routepolicy.API(): "RoutePolicyList"})
 	w := &working{feed: f.feed, api: f, policies: &policyFeed{feed: f.feed, dynamic: noPolicies}, writer: gateway.Writer{Files: files}}
-	w.outcome, w.Addresses = newOutcome(), addon.NewGatewayAddresses(false, false)
+	w.outcome, w.Addresses, w.Shares = newOutcome(), addon.NewGatewayAddresses(false, false), addon.NewGatewayShares()
+	edge := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge", Labels: map[string]string{kube.GatewayLabel: "true"}}}
+	if _, err := f.feed.client.CoreV1().Nodes().Create(t.Context(), edge, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	defer func() {
 		_ = f.feed.need(t.Context(), false) // it only stops
 		_ = w.policies.need(t.Context(), false)
@@ -268,6 +273,10 @@ func TestIngressesDuringSlowKinds(t *testing.T) {
 	_, _ = f.feed.classes.Add(class), f.feed.ingresses.Add(web) // in memory
 	if err := w.sync(t.Context()); err == nil || !slices.Contains(ports(), 80) || !slices.Contains(ports(), 8080) {
 		t.Errorf("%v, ports %v", err, ports())
+	}
+	share, _ := w.Shares.Of("edge")
+	if other, _ := w.Shares.Of("another"); !strings.Contains(string(share), `"port":8080`) || !strings.Contains(string(share), `"port":80,`) || other != nil {
+		t.Errorf("an agent that is a gateway serves %s, another %s", share, other)
 	}
 }
 

@@ -36,6 +36,8 @@ type Controller struct {
 	Node []netip.Addr
 	// Addresses are those of Gateways.
 	Addresses *addon.GatewayAddresses
+	// Shares are what the gateways of agents serve.
+	Shares *addon.GatewayShares
 	// ACME says that certificates are to be had from an ACME server.
 	ACME bool
 	// Classes are the names of further IngressClasses that are served.
@@ -212,6 +214,25 @@ func (c Controller) apiFeed(f *feed) (*apiFeed, error) {
 	return api, err
 }
 
+// translate returns what the gateway of a node serves, which has these addresses.
+func (w *working) translate(objects translate.Objects, own gatewayapi.Objects, node []netip.Addr, ingresses bool) (*outputs, gateway.Config, gateway.Endpoints) {
+	objects.Node = node
+	if w.ACME {
+		objects.Orders = translate.NewOrders()
+	}
+	own.Services, own.Slices, own.Certificates, own.Node = objects.Services, objects.Slices, objects.Certificates, objects.Node
+	own.Pools, own.Orders = w.Addresses.Pools(), objects.Orders
+	o := translated(objects, own, ingresses)
+	config, endpoints := o.merged()
+	config.LogRequests, config.Proxies = w.LogRequests, w.Proxies
+	o.policies.all, o.policies.statuses = routepolicy.Apply(&config, w.policies.list(), objects.Passwords)
+	translate.ListenForChallenges(objects, &config)
+	if w.HTTP3 {
+		config.HTTP3 = http3Ports(config.Listeners, objects.Services, node)
+	}
+	return o, config, endpoints
+}
+
 // sync brings the gateway to what the API has.
 func (w *working) sync(ctx context.Context) error {
 	unknown := w.api.refresh(ctx)
@@ -241,23 +262,13 @@ func (w *working) sync(ctx context.Context) error {
 	}
 	own := *w.known // with an error the last that were known: Ingresses do not wait for the Gateway API
 	objects := w.feed.objects()
-	objects.Node, objects.OtherClasses = w.Node, w.Classes
-	if w.ACME {
-		objects.Orders = translate.NewOrders()
-	}
-	own.Services, own.Slices, own.Certificates, own.Node = objects.Services, objects.Slices, objects.Certificates, objects.Node
-	own.Pools, own.Orders = w.Addresses.Pools(), objects.Orders
-	o := translated(objects, own, len(ours) > 0)
+	objects.OtherClasses = w.Classes
+	o, config, endpoints := w.translate(objects, own, w.Node, len(ours) > 0)
+	w.applied = o.policies
 	w.Addresses.SetGateways(o.api.Addressed())
-	config, endpoints := o.merged()
-	config.LogRequests, config.Proxies = w.LogRequests, w.Proxies
-	w.applied.all, w.applied.statuses = routepolicy.Apply(&config, w.policies.list(), objects.Passwords)
-	translate.ListenForChallenges(objects, &config)
-	if w.HTTP3 {
-		config.HTTP3 = http3Ports(config.Listeners, objects.Services, w.Node)
-	}
-	w.feed.needChallenges(ctx, len(objects.Orders.List()) > 0)
+	w.feed.needChallenges(ctx, len(o.read.Orders.List()) > 0)
 	config.Challenges = w.feed.listChallenges()
+	w.share(objects, own, len(ours) > 0, config.Challenges)
 	if len(o.ingresses.Served) == 0 && len(config.Listeners) == 0 {
 		w.pending, w.refused = false, nil
 		w.tell(o, "")

@@ -35,9 +35,9 @@ type feed struct {
 
 // further is what Ingresses refer to.
 type further struct {
-	services, slices, secrets, nodes cache.Store
-	known                            []cache.DoneChecker
-	stop                             context.CancelFunc
+	services, slices, secrets, nodes, agents cache.Store
+	known                                    []cache.DoneChecker
+	stop                                     context.CancelFunc
 }
 
 // certificate is one that was read, of a version of its Secret.
@@ -67,7 +67,7 @@ func (f *feed) need(ctx context.Context, needed bool) error {
 	switch {
 	case needed && f.further == nil:
 		ctx, stop := context.WithCancel(ctx)
-		var synced [4]cache.DoneChecker
+		var synced [5]cache.DoneChecker
 		f.further = &further{stop: stop}
 		f.further.services, synced[0] = f.watch(ctx, coreinformers.NewServiceInformer(f.client, "", 0, nil), kube.Trim(trimService))
 		f.further.slices, synced[1] = f.watch(ctx, discoveryinformers.NewEndpointSliceInformer(f.client, "", 0, nil), kube.Trim(trimSlice))
@@ -75,6 +75,10 @@ func (f *feed) need(ctx context.Context, needed bool) error {
 		f.further.secrets, synced[2] = f.watch(ctx, coreinformers.NewFilteredSecretInformer(f.client, "", 0, nil, ofTLS), kube.Trim(trimSecret))
 		ofServers := func(o *metav1.ListOptions) { o.LabelSelector = kube.ControlPlaneLabel + "=true" }
 		f.further.nodes, synced[3] = f.watch(ctx, coreinformers.NewFilteredNodeInformer(f.client, 0, nil, ofServers), kube.Trim(trimNode))
+		ofAgents := func(o *metav1.ListOptions) {
+			o.LabelSelector = kube.GatewayLabel + "=true," + kube.ControlPlaneLabel + "!=true"
+		}
+		f.further.agents, synced[4] = f.watch(ctx, coreinformers.NewFilteredNodeInformer(f.client, 0, nil, ofAgents), kube.Trim(trimNode))
 		f.further.known = synced[:]
 	case !needed && f.further != nil:
 		f.further.stop()

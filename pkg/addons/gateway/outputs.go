@@ -19,6 +19,7 @@ type outputs struct {
 	read      translate.Objects
 	ingresses translate.Result
 	api       gatewayapi.Result
+	policies  policies
 }
 
 // translated translates what both APIs have. Ingresses says that there are some of our classes.
@@ -60,7 +61,7 @@ func (w *working) tell(o *outputs, problem string) {
 	var nodes []*corev1.Node
 	statuses, objects := o.api.Statuses(gatewayapi.Applied{Problem: problem, Refused: w.refused}), w.api.stores()
 	if f := w.feed.further; f != nil {
-		nodes = kube.ListOf[*corev1.Node](f.nodes)
+		nodes = slices.Concat(kube.ListOf[*corev1.Node](f.nodes), kube.ListOf[*corev1.Node](f.agents))
 		objects[services], objects[endpointSlices] = f.services, f.slices
 	}
 	w.outcome.tell(func() {

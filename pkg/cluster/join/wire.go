@@ -36,6 +36,9 @@ const (
 	PathTunnel = Prefix + "tunnel"
 	// PathAddresses answers a POST of a node's Beats with Ballots (package addressvote), as long as it lasts. It is for nodes.
 	PathAddresses = Prefix + "addresses"
+	// PathGateway answers a GET with what the gateway of an agent serves, with its private keys, as soon as that is not what If-None-Match names. It is
+	// for nodes that an administrator has made gateways.
+	PathGateway = Prefix + "gateway"
 )
 
 // StartingHeader is in the answers of a server that serves no path yet.
@@ -124,11 +127,14 @@ const ReasonRemoved = "NodeRemoved"
 // another certificate.
 const ReasonUnknownKey = "NodeKeyUnknown"
 
+// ReasonNoGateway is the reason of a refusal of a node that no administrator has made a gateway.
+const ReasonNoGateway = "NoGateway"
+
 // Refusal is the body of every response that is not 200.
 type Refusal struct {
 	// Message is the reason, with the fix.
 	Message string `json:"message"`
-	// Reason is ReasonRemoved or "".
+	// Reason is one of those above, or "".
 	Reason string `json:"reason,omitempty"`
 	// Time is the server's clock, with which a joiner detects that its own clock is wrong.
 	Time time.Time `json:"time"`

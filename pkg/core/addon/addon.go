@@ -85,6 +85,8 @@ type Server struct {
 	Voter Voter
 	// Addresses are those of Gateways.
 	Addresses *GatewayAddresses
+	// Shares are what the gateways of agents serve.
+	Shares *GatewayShares
 	// Report replaces the add-on's report.
 	Report func(any)
 }

@@ -34,6 +34,14 @@ const AnnouncesAnnotation = "node.coracle.io/lb-announces"
 // ControlPlaneLabel is the label of servers' Nodes, which no kubelet can set. kubectl shows it in the column ROLES.
 const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
+// GatewayLabel is the label by which an administrator makes an agent a gateway. No kubelet can set it (NodeRestriction).
+const GatewayLabel = "coracle.node-restriction.kubernetes.io/gateway"
+
+// IsGatewayAgent reports whether a node is an agent that is a gateway.
+func IsGatewayAgent(node *corev1.Node) bool {
+	return node != nil && node.DeletionTimestamp == nil && node.Labels[GatewayLabel] == "true" && !IsServer(node)
+}
+
 // IsServer reports whether a Node is that of a server. A nil Node is not.
 func IsServer(node *corev1.Node) bool { return node != nil && node.Labels[ControlPlaneLabel] == "true" }
 

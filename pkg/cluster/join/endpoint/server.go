@@ -62,6 +62,8 @@ type Server struct {
 	Tunnel http.Handler
 	// Addresses serves nodes that ask for addresses to announce, likewise.
 	Addresses http.Handler
+	// Gateway serves agents that are gateways, likewise.
+	Gateway http.Handler
 
 	// Log gets a line for each machine that joins or is refused. Nil means logrus' standard logger.
 	Log logrus.FieldLogger
@@ -77,6 +79,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("POST "+join.PathMembers, s.answer(s.addMember))
 	mux.HandleFunc("GET "+join.PathTunnel, s.forNodes(func() http.Handler { return s.Tunnel }, "this server has no tunnels"))
 	mux.HandleFunc("POST "+join.PathAddresses, s.forNodes(func() http.Handler { return s.Addresses }, "this server gives out no addresses"))
+	mux.HandleFunc("GET "+join.PathGateway, s.forNodes(func() http.Handler { return s.Gateway }, "this server has no gateway"))
 	return mux
 }
 
