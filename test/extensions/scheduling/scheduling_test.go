@@ -22,6 +22,14 @@ import (
 // address is that of the extender's Service, in the scheduler's configuration.
 const address = "10.43.0.50"
 
+// TestMain is the test, or the scheduler in the test's image.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "scheduler" {
+		os.Exit(scheduler(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
 // TestScheduling shows on which nodes pods land, in a cluster of two nodes in two zones.
 func TestScheduling(t *testing.T) {
 	config := t.TempDir()
@@ -29,10 +37,13 @@ func TestScheduling(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := certificate(t, filepath.Join(config, "extender-ca.crt"))
-	c := cluster.Start(t, "scheduling", cluster.Options{Nodes: 2, Config: config, Images: []string{"busybox"}})
+	c := cluster.Start(t, "scheduling", cluster.Options{Nodes: 2, Config: config, Images: []string{"busybox"},
+		Archives: []string{cluster.Image(t, "scheduling.test/scheduler:1", "scheduler")}})
 	east, west := c.Nodes[0].Name, c.Nodes[1].Name
 	serve(t, c, own, Extender{Licensed: map[string]bool{west: true}})
-	for _, heading := range []string{"Two further profiles", "An extender", "Gates", "Topology spread, and budgets of disruption", "Preemption"} {
+	for _, heading := range []string{
+		"Two further profiles", "An extender", "Gates", "Topology spread, and budgets of disruption", "Preemption", "A plug-in of your own",
+	} {
 		c.Run(t, heading, func(t *testing.T, s cluster.Space) {
 			s.Play(t, heading, "EAST="+east, "WEST="+west)
 		})
