@@ -68,16 +68,26 @@ func (v *volumes) publishDevice(req *csi.NodePublishVolumeRequest) error {
 	return errors.Join(f.Close(), bind(device, req.TargetPath, false))
 }
 
-// device returns the loop device of the volume's file, or "".
+// device returns the loop device of the volume's file, or "". It is found by the file's inode: drivers of other clusters on this machine have files of the same name.
 func (v *volumes) device(id string) (string, error) {
-	names, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	var image unix.Stat_t
+	if err := unix.Stat(v.image(id), &image); err != nil {
+		return "", gone(err)
+	}
+	names, err := filepath.Glob("/sys/block/loop*/loop")
 	if err != nil {
 		return "", err
 	}
 	for _, name := range names {
-		// The kernel reports the file's path in its file system, without the mount point.
-		if data, err := os.ReadFile(name); err == nil && strings.HasSuffix(strings.TrimSpace(string(data)), "/volumes/"+id+".img") {
-			return "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(name))), nil
+		path := "/dev/" + filepath.Base(filepath.Dir(name))
+		found := false
+		err := withDevice(path, func(fd int) error {
+			info, err := unix.IoctlLoopGetStatus64(fd)
+			found = err == nil && info.Device == image.Dev && info.Inode == image.Ino
+			return err
+		})
+		if found && err == nil {
+			return path, nil
 		}
 	}
 	return "", nil

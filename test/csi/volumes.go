@@ -57,8 +57,7 @@ func (v *volumes) ControllerGetCapabilities(ctx context.Context, req *csi.Contro
 	}
 	resp.Capabilities = slices.DeleteFunc(resp.Capabilities, func(c *csi.ControllerServiceCapability) bool {
 		switch c.GetRpc().GetType() {
-		case csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
-			csi.ControllerServiceCapability_RPC_CLONE_VOLUME, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
+		case csi.ControllerServiceCapability_RPC_CLONE_VOLUME, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
 			csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH, csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES:
 			return true
 		}
@@ -75,10 +74,16 @@ func (v *volumes) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest
 	}
 	for _, c := range req.GetVolumeCapabilities() {
 		if c.GetBlock() != nil {
-			return resp, internal(v.makeImage(resp.Volume.VolumeId, resp.Volume.CapacityBytes))
+			if err = v.restoreImage(req, resp.Volume.VolumeId); err == nil {
+				err = v.makeImage(resp.Volume.VolumeId, resp.Volume.CapacityBytes)
+			}
+			return resp, internal(err)
 		}
 	}
-	return resp, internal(v.makeFolder(resp.Volume.VolumeId, resp.Volume.CapacityBytes))
+	if err = v.makeFolder(resp.Volume.VolumeId, resp.Volume.CapacityBytes); err == nil {
+		err = v.restoreFolder(req, resp.Volume.VolumeId)
+	}
+	return resp, internal(err)
 }
 
 func (v *volumes) makeImage(id string, size int64) error {

@@ -13,10 +13,13 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// buildCSI builds the driver, upstream's sidecars and csi-sanity into a directory.
+// buildCSI builds the driver, upstream's sidecars and csi-sanity into build/csi, where programs that are up to date are kept.
 func buildCSI(t *testing.T) (dir string) {
 	t.Helper()
-	dir = t.TempDir()
+	dir, err := filepath.Abs("../../build/csi")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if out, err := exec.Command("../csi/build", dir).CombinedOutput(); err != nil {
 		t.Fatalf("building the CSI driver: %v: %s", err, out)
 	}

@@ -38,6 +38,7 @@ func TestExtensions(t *testing.T) {
 			t.Fatalf("compiling test/extensions: %v: %s", err, out)
 		}
 	}
+	csi := buildCSI(t)
 	files, err := filepath.Glob(filepath.Join(programs, "*.test"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("test/extensions has no tests (%v)", err)
@@ -51,7 +52,8 @@ func TestExtensions(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := l.state()
-			out, err := l.Command("env", "-C", filepath.Join(module, subject), "CORACLE="+hosts.Bin(t), "CORACLE_TEST_IMAGES=/var/lib/coracle/images", "CORACLE_TEST_TOOLS=/var/lib/coracle/tools",
+			out, err := l.Command("env", "-C", filepath.Join(module, subject), "CORACLE="+hosts.Bin(t), "CORACLE_TEST_IMAGES=/var/lib/coracle/images",
+				"CORACLE_TEST_TOOLS=/var/lib/coracle/tools", "CORACLE_TEST_CSI="+csi,
 				"/var/lib/coracle/extension.test", "-test.v", "-test.timeout=5m").CombinedOutput()
 			if err != nil || bytes.Contains(out, []byte("--- SKIP")) {
 				t.Errorf("%v, or a test was skipped: %s", err, out)

@@ -41,6 +41,7 @@ replace (
 	k8s.io/streaming => k8s.io/streaming v0.37.1
 )
 
+// The product's versions, also v0.0.0: what is compiled for it already is not compiled again.
 require (
 	github.com/containernetworking/cni v1.3.1
 	github.com/coracle-dev/coracle/coracletest v0.0.0-00010101000000-000000000000

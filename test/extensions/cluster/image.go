@@ -20,13 +20,19 @@ func Image(t *testing.T, name, argument string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile(self)
+	return ProgramImage(t, name, self, argument)
+}
+
+// ProgramImage writes an archive with an image of another executable.
+func ProgramImage(t *testing.T, name, file string, arguments ...string) string {
+	t.Helper()
+	program, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	layer := archive(t, map[string][]byte{"program": program})
 	config, err := json.Marshal(map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux", "config": map[string]any{"Entrypoint": []string{"/program", argument}},
+		"architecture": runtime.GOARCH, "os": "linux", "config": map[string]any{"Entrypoint": append([]string{"/program"}, arguments...)},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
 	})
 	if err != nil {
@@ -36,7 +42,7 @@ func Image(t *testing.T, name, argument string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), argument+".tar")
+	path := filepath.Join(t.TempDir(), "image.tar")
 	if err := os.WriteFile(path, archive(t, map[string][]byte{"layer.tar": layer, "config.json": config, "manifest.json": manifest}), 0o600); err != nil {
 		t.Fatal(err)
 	}
