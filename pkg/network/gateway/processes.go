@@ -56,7 +56,7 @@ func (d Dir) EndOldest() error {
 		return err
 	}
 	all := d.Processes("/proc", table)
-	slices.SortFunc(all, func(a, b process.Process) int { return cmp.Or(cmp.Compare(a.Started, b.Started), cmp.Compare(a.PID, b.PID)) })
+	slices.SortStableFunc(all, func(a, b process.Process) int { return cmp.Compare(a.Started, b.Started) })
 	return kill(all[:max(0, len(all)-MostProcesses)])
 }
 

@@ -15,8 +15,11 @@ func imitate(t *testing.T, dir Dir, in string) *exec.Cmd {
 	if err := os.MkdirAll(in, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(in, Program), []byte("read line\n"), 0o644); err != nil {
-		t.Fatal(err)
+	program := filepath.Join(in, Program)
+	if _, err := os.Stat(program); err != nil { // else another process may be about to read it
+		if err := os.WriteFile(program, []byte("read line\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	cmd := exec.Command("sh", Program, string(dir), "{}")
 	cmd.Dir = in
