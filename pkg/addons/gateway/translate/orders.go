@@ -60,13 +60,15 @@ func (o *Orders) Claim(host, namespace string, created time.Time) {
 	}
 }
 
-// owner returns the namespace that has a host: that of the oldest claim of the host itself, or else of a wildcard in place of its first label.
+// owner returns the namespace that has a host: that of the oldest claim of the host itself, or of a wildcard in place of its first label, which is how hosts
+// are served too: nobody gets the certificate of what another namespace has served for longer.
 func (o *Orders) owner(host string) string {
-	if c, ok := o.claims[host]; ok {
-		return c.namespace
-	}
+	best, named := o.claims[host]
 	_, parent, _ := strings.Cut(host, ".")
-	return o.claims["*."+parent].namespace
+	if above, ok := o.claims["*."+parent]; ok && (!named || above.before(best)) {
+		best = above
+	}
+	return best.namespace
 }
 
 // Add adds hosts to the certificate of a Secret that an object wants, which has addresses for itself if it names some, and returns why it has not added some.

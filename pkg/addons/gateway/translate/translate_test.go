@@ -143,7 +143,7 @@ func TestOrdersOfOthers(t *testing.T) {
 	for i, c := range []struct{ host, namespace string }{{"shop.test", "shop"}, {"shop.test", "evil"}, {"*.infra.test", "infra"}, {"a.infra.test", "evil"}, {"b.c.infra.test", "evil"}, {"old.later.test", "shop"}, {"*.later.test", "evil"}} {
 		o.Claim(c.host, c.namespace, first.Add(time.Duration(i)*time.Hour))
 	}
-	for host, owner := range map[string]string{"shop.test": "shop", "a.infra.test": "evil", "c.infra.test": "infra", "b.c.infra.test": "evil", "old.later.test": "shop", "x.later.test": "evil"} {
+	for host, owner := range map[string]string{"shop.test": "shop", "a.infra.test": "infra", "c.infra.test": "infra", "b.c.infra.test": "evil", "old.later.test": "shop", "x.later.test": "evil"} {
 		for _, namespace := range []string{"shop", "infra", "evil"} {
 			refused := o.Add(corev1.ObjectReference{UID: types.UID(namespace)}, nil, types.NamespacedName{Namespace: namespace, Name: host}, Certificate{}, []string{host})
 			if (len(refused) == 0) != (namespace == owner) {
