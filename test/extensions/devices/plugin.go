@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 
+	"github.com/fsnotify/fsnotify"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -18,13 +20,34 @@ import (
 type plugin struct {
 	kubelet.UnimplementedDevicePluginServer
 	sick chan os.Signal
+	dark atomic.Bool // the second device has failed
 }
 
-// runPlugin serves the plug-in, and tells the kubelet of it.
+// runPlugin serves the kubelet, and each new one after it.
 func runPlugin(ctx context.Context) error {
 	if err := describe("example.org/light", "LIGHT", "one", "two"); err != nil {
 		return err
 	}
+	p := &plugin{sick: make(chan os.Signal, 1)}
+	signal.Notify(p.sick, syscall.SIGUSR1)
+	sockets, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	defer sockets.Close()
+	if err := sockets.Add(kubelet.DevicePluginPath); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		if err := p.serve(ctx, sockets.Events); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// serve serves the plug-in until a new kubelet has removed the plug-in's socket and made its own.
+func (p *plugin) serve(ctx context.Context, sockets <-chan fsnotify.Event) error {
 	const name = "example.sock"
 	socket := filepath.Join(kubelet.DevicePluginPath, name)
 	_ = os.Remove(socket) // of an earlier container
@@ -32,23 +55,41 @@ func runPlugin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := &plugin{sick: make(chan os.Signal, 1)}
-	signal.Notify(p.sick, syscall.SIGUSR1)
 	server := grpc.NewServer()
 	kubelet.RegisterDevicePluginServer(server, p)
+	defer server.Stop()
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
-	context.AfterFunc(ctx, server.Stop)
+	if err := register(ctx, name); err != nil {
+		return err
+	}
+	for {
+		select {
+		case e := <-sockets:
+			if e.Name == kubelet.KubeletSocket && e.Has(fsnotify.Create) {
+				return nil
+			}
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// register tells the kubelet of the plug-in.
+func register(ctx context.Context, name string) error {
 	conn, err := grpc.NewClient("unix://"+kubelet.KubeletSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	_, err = kubelet.NewRegistrationClient(conn).Register(ctx, &kubelet.RegisterRequest{Version: kubelet.Version, Endpoint: name, ResourceName: "example.org/light"})
-	if err != nil {
+	request := &kubelet.RegisterRequest{Version: kubelet.Version, Endpoint: name, ResourceName: "example.org/light"}
+	if _, err := kubelet.NewRegistrationClient(conn).Register(ctx, request, grpc.WaitForReady(true)); err != nil {
 		return fmt.Errorf("registering with the kubelet: %w", err)
 	}
-	return <-ended
+	fmt.Println("registered with the kubelet")
+	return nil
 }
 
 func (p *plugin) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kubelet.DevicePluginOptions, error) {
@@ -57,17 +98,20 @@ func (p *plugin) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kubel
 
 // ListAndWatch says which devices there are, and again when one fails.
 func (p *plugin) ListAndWatch(_ *kubelet.Empty, s grpc.ServerStreamingServer[kubelet.ListAndWatchResponse]) error {
-	two := kubelet.Healthy
 	for {
+		two := kubelet.Healthy
+		if p.dark.Load() {
+			two = kubelet.Unhealthy
+		}
 		err := s.Send(&kubelet.ListAndWatchResponse{Devices: []*kubelet.Device{{ID: "one", Health: kubelet.Healthy}, {ID: "two", Health: two}}})
 		if err != nil {
 			return err
 		}
 		select {
 		case <-p.sick:
-			two = kubelet.Unhealthy
+			p.dark.Store(true)
 		case <-s.Context().Done():
-			return nil // the kubelet has ended. A plug-in for production registers again when its socket is back
+			return nil // the kubelet has ended
 		}
 	}
 }
