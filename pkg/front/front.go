@@ -90,7 +90,7 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 	go f.makeSnapshots(ctx)
 	endGateway := f.serveGateway()
 	err = f.live(ctx)
-	endGateway()
+	endGateway(exitcode.ClassOf(err) == exitcode.Removed)
 	f.sealDatabases()
 	f.leaveTrial()
 	if os.Getpid() == 1 {

@@ -20,13 +20,17 @@ import (
 // serveGateway runs the gateway's process while the control plane, or the node process of an agent, has left a configuration for it, until the returned function is called. It is
 // no child process like the others: it runs on demand, and neither a start nor an upgrade waits for it. Like pods it goes on while coracle is stopped:
 // the next start runs another process, which takes over its sockets.
-func (f *front) serveGateway() (stop func()) {
+// A machine that was removed from its cluster keeps neither the process nor the private keys in its files.
+func (f *front) serveGateway() (stop func(removed bool)) {
 	dir := gateway.Dir(f.cfg.Dirs.Gateway())
-	if f.cfg.Disabled("gateway") {
+	remove := func() {
 		if err := errors.Join(dir.End(), os.RemoveAll(string(dir))); err != nil {
 			logrus.WithError(err).Warn("removing the gateway and its files")
 		}
-		return func() {}
+	}
+	if f.cfg.Disabled("gateway") {
+		remove()
+		return func(bool) {}
 	}
 	wanted := func() bool { return paths.Exists(dir.Files().Config()) }
 	if !wanted() { // what serves here is of the past
@@ -46,7 +50,7 @@ func (f *front) serveGateway() (stop func()) {
 	if err != nil {
 		cancel()
 		logrus.WithError(err).Error("Gateways and Ingresses are not served on this node")
-		return func() {}
+		return func(bool) {}
 	}
 	s := &supervise.Supervisor{
 		Programs: []supervise.Program{program}, Owner: &f.super.Children, Socket: f.cfg.Dirs.GatewaySocket(),
@@ -63,12 +67,15 @@ func (f *front) serveGateway() (stop func()) {
 			return errors.Join(err, dir.End())
 		})
 	}()
-	return func() {
-		if f.podsGoOn() {
+	return func(removed bool) {
+		if !removed && f.podsGoOn() {
 			return
 		}
 		cancel()
 		<-ended
+		if removed {
+			remove()
+		}
 	}
 }
 

@@ -34,7 +34,8 @@ type Agent struct {
 
 	log     logrus.FieldLogger
 	writer  *gateway.Writer
-	tag     string    // of what was applied last
+	tag     string    // of what came last
+	skew    error     // why what came last cannot be used
 	failing time.Time // since when; zero while all is well
 	said    string    // the last problem, so that it is logged once
 }
@@ -50,7 +51,8 @@ func agentOf(n addon.Node) Agent {
 // Timing of requests. A server answers after less than a minute also when nothing changes.
 const (
 	askTimeout = 90 * time.Second
-	askPause   = time.Second // between two requests
+	askPause   = time.Second // between two requests; it doubles with each error in a row
+	lastAsk    = 30 * time.Second
 )
 
 // maxShare bounds what a server sends, in bytes.
@@ -63,10 +65,11 @@ var errNoGateway = errors.New("this node is no gateway")
 func (a Agent) Run(ctx context.Context, ready func()) error {
 	ready()
 	a.log, a.writer = logrus.WithField("component", "gateway"), &gateway.Writer{Files: a.Dir.Files()}
+	known, pause := false, askPause
 	for ctx.Err() == nil {
 		node, changed := a.Node.Get()
 		if !kube.IsGatewayAgent(node) {
-			if node != nil { // otherwise it is not known yet: what is served stays
+			if known = known || node != nil; known { // otherwise it is not known yet: what is served stays
 				a.end()
 			}
 			select {
@@ -75,11 +78,15 @@ func (a Agent) Run(ctx context.Context, ready func()) error {
 			}
 			continue
 		}
+		known = true
 		within, stop := context.WithCancel(ctx)
 		go a.untilNone(within, stop)
 		if err := a.take(within); within.Err() == nil {
 			a.settle(err)
-			_ = lifecycle.Sleep(within, askPause)
+			if pause = min(2*pause, lastAsk); err == nil {
+				pause = askPause
+			}
+			_ = lifecycle.Sleep(within, pause)
 		}
 		stop()
 	}
@@ -121,11 +128,15 @@ func (a *Agent) settle(err error) {
 // take asks a server what is served, and applies it.
 func (a *Agent) take(ctx context.Context) error {
 	share, tag, err := a.ask(ctx)
-	if err != nil || tag == a.tag {
+	if err != nil {
 		return err
 	}
-	if share.Version != version.Version {
-		return fmt.Errorf("the server has coracle %s and this agent %s: upgrade one of them", share.Version, version.Version)
+	if tag == a.tag {
+		return a.skew
+	}
+	if a.skew = nil; share.Version != version.Version {
+		a.tag, a.skew = tag, fmt.Errorf("the server has coracle %s and this agent %s: upgrade one of them", share.Version, version.Version)
+		return a.skew
 	}
 	if len(share.Config.Listeners) == 0 {
 		a.end()
@@ -176,13 +187,18 @@ func (a *Agent) ask(ctx context.Context) (share gateway.Share, tag string, err e
 	var refused join.Refusal
 	switch answer.StatusCode {
 	case http.StatusOK:
-		if err := json.Unmarshal(body, &share); err != nil {
+		var of struct{ Version string }
+		if err = json.Unmarshal(body, &of); err == nil && of.Version == version.Version { // another version may have other fields
+			err = json.Unmarshal(body, &share)
+		}
+		if err != nil {
 			return share, "", fmt.Errorf("reading what the gateway serves: %w", err)
 		}
+		share.Version = of.Version
 		return share, answer.Header.Get("ETag"), nil
 	case http.StatusNotModified:
 		return share, a.tag, nil
-	case http.StatusForbidden:
+	case http.StatusForbidden, http.StatusUnauthorized:
 		if json.Unmarshal(body, &refused) == nil && (refused.Reason == join.ReasonNoGateway || refused.Reason == join.ReasonRemoved) {
 			return share, "", fmt.Errorf("%w: %s", errNoGateway, refused.Message)
 		}
@@ -192,7 +208,7 @@ func (a *Agent) ask(ctx context.Context) (share gateway.Share, tag string, err e
 
 // end ends the gateway's process and removes its files.
 func (a *Agent) end() {
-	a.tag = ""
+	a.tag, a.skew = "", nil
 	if err := a.writer.Remove(); err != nil {
 		a.log.WithError(err).Warn("removing the gateway's configuration")
 	}

@@ -94,10 +94,18 @@ func TestAgent(t *testing.T) {
 		}, "", 1},
 		{"the rights are not there yet, as during an upgrade", refuse(403, `{"kind": "Status", "message": "forbidden", "reason": "Forbidden"}`), "403", 1},
 		{"another version", share("v0.0.1", 80, 81, 82), "upgrade", 1},
+		{"that version again", func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("If-None-Match") != "d" {
+				t.Errorf("what cannot be used is asked for again, with tag %q", r.Header.Get("If-None-Match"))
+			}
+			w.WriteHeader(http.StatusNotModified)
+		}, "upgrade", 1},
 		{"two ports", share(version.Version, 80, 443), "", 2},
 		{"nothing is served", share(version.Version), "", 0},
 		{"again", share(version.Version, 80), "", 1},
 		{"the label is gone", refuse(403, `{"message": "node edge is no gateway", "reason": "`+join.ReasonNoGateway+`"}`), "no gateway", 0},
+		{"labelled again", share(version.Version, 80), "", 1},
+		{"the node was removed from the cluster", refuse(401, `{"message": "node edge was removed", "reason": "`+join.ReasonRemoved+`"}`), "was removed", 0},
 	} {
 		answer.Store(&c.answer)
 		err := a.take(t.Context())
@@ -117,41 +125,45 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// TestAgentWithoutLabel: an agent that is no gateway asks nobody, and removes what it served while it was one.
+// TestAgentWithoutLabel: an agent that is no gateway any more, or whose Node was deleted, asks nobody, and removes what it served while it was one.
 func TestAgentWithoutLabel(t *testing.T) {
-	var answer atomic.Pointer[http.HandlerFunc]
-	asked := make(chan struct{}, 1)
-	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		asked <- struct{}{}
-		<-r.Context().Done()
-	})
-	answer.Store(&handler)
-	a := agentAt(t, &answer)
 	node := func(label string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge", Labels: map[string]string{kube.GatewayLabel: label}}}
 	}
-	if _, err := a.writer.Write(gateway.Config{LogRequests: true}, nil); err != nil { // of an earlier process
-		t.Fatal(err)
-	}
-	a.Node.Set(node("true"))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- a.Run(ctx, func() {}) }()
-	<-asked
-	if _, err := os.Stat(a.Dir.Files().Config()); err != nil {
-		t.Error("what was served is gone before a server has answered")
-	}
-	a.Node.Set(node("false"))
-	for {
-		if _, err := os.Stat(a.Dir.Files().Config()); os.IsNotExist(err) {
-			break
-		}
-		if t.Context().Err() != nil {
-			t.Fatal("it is still served")
-		}
-	}
-	cancel()
-	if err := <-ended; err != nil || len(asked) > 0 {
-		t.Errorf("%v, asked again %v", err, len(asked) > 0)
+	for what, now := range map[string]*corev1.Node{"label": node("false"), "deleted": nil} {
+		t.Run(what, func(t *testing.T) {
+			var answer atomic.Pointer[http.HandlerFunc]
+			asked := make(chan struct{}, 1)
+			handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				asked <- struct{}{}
+				<-r.Context().Done()
+			})
+			answer.Store(&handler)
+			a := agentAt(t, &answer)
+			if _, err := a.writer.Write(gateway.Config{LogRequests: true}, nil); err != nil { // of an earlier process
+				t.Fatal(err)
+			}
+			a.Node.Set(node("true"))
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- a.Run(ctx, func() {}) }()
+			<-asked
+			if _, err := os.Stat(a.Dir.Files().Config()); err != nil {
+				t.Error("what was served is gone before a server has answered")
+			}
+			a.Node.Set(now)
+			for {
+				if _, err := os.Stat(a.Dir.Files().Config()); os.IsNotExist(err) {
+					break
+				}
+				if t.Context().Err() != nil {
+					t.Fatal("it is still served")
+				}
+			}
+			cancel()
+			if err := <-ended; err != nil || len(asked) > 0 {
+				t.Errorf("%v, asked again %v", err, len(asked) > 0)
+			}
+		})
 	}
 }

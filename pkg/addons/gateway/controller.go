@@ -268,7 +268,7 @@ func (w *working) sync(ctx context.Context) error {
 	w.Addresses.SetGateways(o.api.Addressed())
 	w.feed.needChallenges(ctx, len(o.read.Orders.List()) > 0)
 	config.Challenges = w.feed.listChallenges()
-	w.share(objects, own, len(ours) > 0, config.Challenges)
+	defer w.share(objects, own, len(ours) > 0, config, endpoints) // after this server's own
 	if len(o.ingresses.Served) == 0 && len(config.Listeners) == 0 {
 		w.pending, w.refused = false, nil
 		w.tell(o, "")

@@ -183,3 +183,15 @@ func TestSharedTLS(t *testing.T) {
 		}
 	}
 }
+
+// TestLateListener: a route holds no host for longer than the listener that it is attached to, or nothing would serve what the older Ingress leaves to it.
+func TestLateListener(t *testing.T) {
+	all := newTenants()
+	front := all.own.Gateways[0]
+	front.CreationTimestamp, front.Spec.Listeners[0].Hostname = metav1.Unix(30, 0), new(v1.Hostname("*.com"))
+	all.ingress("shop", 20, "*.com")
+	all.route("evil", 10, "pay.com")
+	if source, told := all.serving(t, "pay.com"); source != "Ingress shop/web" {
+		t.Errorf("%q serves the host\n%s", source, told)
+	}
+}

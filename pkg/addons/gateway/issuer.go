@@ -120,7 +120,7 @@ func (w *issuing) open(ctx context.Context) (err error) {
 	if w.ledger != nil && (len(w.ledger.book.Hosts) == 0 || time.Since(w.ledger.read) < ledgerAge) {
 		return nil
 	}
-	w.stale = w.ledger == nil
+	w.stale = w.stale || w.ledger == nil
 	if w.ledger, err = readLedger(ctx, w.client, w.ACME.Server); err != nil {
 		return err
 	}

@@ -15,14 +15,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
-// share leaves for each agent that is a gateway what it serves. Whether an agent gets it is decided at its request.
-func (w *working) share(objects translate.Objects, own gatewayapi.Objects, ingresses bool, challenges []gateway.Challenge) {
+// share leaves for each agent that is a gateway what it serves, which is mostly what this server does. Whether an agent gets it is decided at its request.
+func (w *working) share(objects translate.Objects, own gatewayapi.Objects, ingresses bool, ofServer gateway.Config, endpointsOfServer gateway.Endpoints) {
 	f := w.feed.further
 	if f == nil { // nothing is served anywhere
 		w.Shares.Set(nil, shareOf(gateway.Config{}, nil))
 		return
 	}
-	of, same := map[string][]byte{}, map[string][]byte{}
+	of, same, atServer := map[string][]byte{}, map[string][]byte{}, heldAt(objects.Services, w.Node)
 	for _, n := range kube.ListOf[*corev1.Node](f.agents) {
 		var addresses []netip.Addr
 		for _, a := range n.Status.Addresses {
@@ -32,8 +32,11 @@ func (w *working) share(objects translate.Objects, own gatewayapi.Objects, ingre
 		}
 		held := heldAt(objects.Services, addresses)
 		if same[held] == nil { // mostly that of all agents
-			_, config, endpoints := w.translate(objects, own, addresses, ingresses)
-			config.Challenges = challenges
+			config, endpoints := ofServer, endpointsOfServer
+			if held != atServer {
+				_, config, endpoints = w.translate(objects, own, addresses, ingresses)
+				config.Challenges = ofServer.Challenges
+			}
 			same[held] = shareOf(gateway.WithoutAddresses(config, endpoints))
 		}
 		of[n.Name] = same[held]
@@ -41,10 +44,16 @@ func (w *working) share(objects translate.Objects, own gatewayapi.Objects, ingre
 	w.Shares.Set(of, nil)
 }
 
-// heldAt names the Services of type LoadBalancer at some addresses, which are all that a translation depends on of a node.
+// heldAt names the Services of type LoadBalancer, and with external addresses, at some addresses: they are all that a translation depends on of a node.
 func heldAt(services []*corev1.Service, addresses []netip.Addr) string {
 	var held []string
 	for _, s := range services {
+		if slices.ContainsFunc(s.Spec.ExternalIPs, func(text string) bool {
+			ip, err := netip.ParseAddr(text)
+			return err == nil && slices.Contains(addresses, ip)
+		}) {
+			held = append(held, "external "+s.Namespace+"/"+s.Name)
+		}
 		if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 			continue
 		}
@@ -55,7 +64,8 @@ func heldAt(services []*corev1.Service, addresses []netip.Addr) string {
 			}
 		}
 	}
-	return strings.Join(held, " ")
+	slices.Sort(held)
+	return strings.Join(held, ", ")
 }
 
 // shareOf returns a share as it is sent.

@@ -37,6 +37,9 @@ func (t *translation) hold(l *listener, host, kind string, of metav1.Object) {
 		return
 	}
 	h := translate.Holder{Kind: kind, NamespacedName: keyOf(of), Since: of.GetCreationTimestamp().Time}
+	if by := l.owner.GetCreationTimestamp().Time; by.After(h.Since) { // where no listener was, a route had nothing
+		h.Since = by
+	}
 	if other, ok := t.held[host]; !ok || h.Before(other.Since, other.Namespace, other.Name) {
 		t.held[host] = h
 	}

@@ -28,10 +28,11 @@ type Gateways struct {
 	waiting map[string]*context.CancelFunc // one request of each node
 }
 
-// lookAtLabel bounds the reading of a Node, and maxWait the time until an answer without a change.
+// lookAtLabel bounds the reading of a Node, maxWait the time until an answer without a change, and writeTimeout the time that a node takes to read one.
 const (
-	lookAtLabel = 5 * time.Second
-	maxWait     = 50 * time.Second
+	writeTimeout = 30 * time.Second
+	lookAtLabel  = 5 * time.Second
+	maxWait      = 50 * time.Second
 )
 
 // ServeHTTP implements http.Handler. The node's claim is checked before.
@@ -46,7 +47,7 @@ func (g *Gateways) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer g.wait(node, &cancel)()
 	for {
 		share, next := g.Share(node)
-		if refused := g.admit(r.Context(), node); refused != nil {
+		if refused := g.admit(ctx, node); refused != nil {
 			refused.write(w)
 			return
 		}
@@ -58,7 +59,8 @@ func (g *Gateways) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if tag := `"` + hex.EncodeToString(sum[:]) + `"`; r.Header.Get("If-None-Match") != tag {
 			w.Header().Set("ETag", tag)
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(share) // an error means that the node has gone
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // one that reads nothing keeps nothing in memory
+			_, _ = w.Write(share)                                                            // an error means that the node has gone
 			return
 		}
 		select {
