@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/process"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
 )
@@ -190,6 +192,19 @@ func (b *badJoins) remove(t *testing.T) {
 		_, err := client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	}
+	b.server.Apply(certified("edge", "edge.test"))
+	b.server.Kubectl("label", "node", b.agent.Name, kube.GatewayLabel+"=true")
+	gateway := func() string {
+		return b.agent.Run("sh", "-c", "find /run/coracle/gateway -type f -name '*.json' 2>/dev/null || :")
+	}
+	pid := 0
+	hosts.Eventually(t, time.Minute, func() (err error) {
+		if gateway() == "" {
+			return errors.New("the agent has no configuration of the gateway")
+		}
+		pid, err = b.Running(b.agent).ChildPID("gateway")
+		return err
+	})
 	b.server.Coracle("node", "remove", b.agent.Name)
 	if !gone(b.agent.Name) {
 		t.Error("the node is still there")
@@ -202,6 +217,13 @@ func (b *badJoins) remove(t *testing.T) {
 	if err := b.Running(b.agent).Wait(time.Minute); err == nil || !strings.Contains(err.Error(), "exit status 8") {
 		t.Errorf("the agent ends with %v", err)
 	}
+	if left := gateway(); left != "" {
+		t.Errorf("the agent that was removed keeps the gateway's %s", left)
+	}
+	if p, err := process.Find(pid); err == nil && !p.Ended() {
+		t.Errorf("the gateway of the agent that was removed goes on: %+v", p)
+	}
+	b.server.Kubectl("delete", "ingress", "edge")
 	if status, _ := b.agent.TryCoracle("status"); !strings.Contains(status, "was removed from the cluster") {
 		t.Errorf("the status is\n%s", status)
 	}

@@ -6,13 +6,14 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
 
 // Bounds of what clients can take. One that has no more connections of HTTP/3 is refused at once, and comes with TCP.
 const (
-	maxConnections = 4096
+	maxConnections = 1024
 	maxOfClient    = 16 // connections of an IPv4 address or an IPv6 network of 64 bits
 	// maxHandshakes is from how many handshakes on a client has to show first that it gets what is sent to its address, with a packet more (Retry).
 	maxHandshakes = 64
@@ -29,7 +30,10 @@ type clients struct {
 func newClients() *clients { return &clients{of: map[netip.Prefix]int{}} }
 
 // visit is a connection.
-type visit struct{ greeted bool }
+type visit struct {
+	greeted bool
+	of      atomic.Pointer[generation] // by which the client has shown who it is
+}
 
 // visitKey is a context's key for it.
 type visitKey struct{}

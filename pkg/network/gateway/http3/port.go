@@ -57,7 +57,11 @@ func (s *Server) open(site Site) (*port, error) {
 		},
 	}
 	secure := upstream.ConfigureTLSConfig(&tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		return p.current.Load().TLS.GetConfigForClient(hello)
+		g := p.current.Load()
+		if v, ok := hello.Context().Value(visitKey{}).(*visit); ok {
+			v.of.Store(g)
+		}
+		return g.TLS.GetConfigForClient(hello)
 	}})
 	p.listener, err = p.transport.Listen(secure, settings())
 	if err != nil {
@@ -84,8 +88,8 @@ func settings() *quic.Config {
 	}
 }
 
-// maxHeader is the most bytes of a request's header, as for HTTP/1 and HTTP/2.
-const maxHeader = 64 << 10
+// maxHeader is the most bytes of a request's header. It is less than for HTTP/1 and HTTP/2, because a client has any time to send it: upstream has no limit.
+const maxHeader = 16 << 10
 
 // serve serves a site from now on.
 func (p *port) serve(site Site, grace time.Duration) {
@@ -95,7 +99,7 @@ func (p *port) serve(site Site, grace time.Duration) {
 	}
 	next := &generation{site, &upstream.Server{Handler: handler{site.Handler}, MaxHeaderBytes: maxHeader, IdleTimeout: 5 * time.Minute}}
 	p.current.Store(next)
-	go func() { _ = next.server.ServeListener(p) }()
+	go func() { _ = next.server.ServeListener(ofGeneration{p, next}) }()
 	if before != nil {
 		p.end(before, grace)
 	}
@@ -127,23 +131,36 @@ func (p *port) accept() {
 	}
 }
 
+// ofGeneration accepts the connections of a port for a generation: those whose handshakes it has answered. The clients of others, for whom it changed meanwhile,
+// are told to come again.
+type ofGeneration struct {
+	*port
+	own *generation
+}
+
 // Accept implements upstream.QUICListener.
-func (p *port) Accept(ctx context.Context) (*quic.Conn, error) {
-	select {
-	case conn := <-p.accepted:
-		return conn, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-p.ctx.Done():
-		return nil, net.ErrClosed
+func (o ofGeneration) Accept(ctx context.Context) (*quic.Conn, error) {
+	for {
+		select {
+		case conn := <-o.accepted:
+			v, ok := conn.Context().Value(visitKey{}).(*visit)
+			if ok && v.of.Load() == o.own && ctx.Err() == nil { // a server that ends would drop it without a word
+				return conn, nil
+			}
+			_ = conn.CloseWithError(quic.ApplicationErrorCode(upstream.ErrCodeNoError), "")
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-o.ctx.Done():
+			return nil, net.ErrClosed
+		}
 	}
 }
 
 // Addr implements upstream.QUICListener.
-func (p *port) Addr() net.Addr { return p.conn.LocalAddr() }
+func (o ofGeneration) Addr() net.Addr { return o.conn.LocalAddr() }
 
 // Close implements upstream.QUICListener. The servers do not close the port.
-func (p *port) Close() error { return nil }
+func (o ofGeneration) Close() error { return nil }
 
 // close closes the port, after requests have had a time to end. Clients are told.
 func (p *port) close(grace time.Duration) {
