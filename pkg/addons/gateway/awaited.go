@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
@@ -17,6 +18,7 @@ type awaited map[netip.Addr]time.Time
 const (
 	dialAgain   = 2 * time.Second
 	longestDial = time.Second
+	dialsAtOnce = 16          // others have their turn 2 s later, in no order: nobody's addresses hold up what others order
 	longestFor  = time.Minute // then the ACME server is asked anyway: it may reach what this server does not
 )
 
@@ -33,20 +35,30 @@ func (a awaited) dial(ctx context.Context, p probes, all []translate.Wanted) {
 			delete(a, address)
 		}
 	}
+	try, cancel := context.WithTimeout(ctx, longestDial)
+	defer cancel()
+	accepted, dials := make(chan netip.Addr, dialsAtOnce), sync.WaitGroup{}
+	tried := 0
 	for address := range wanted {
 		since, known := a[address]
 		if !known {
 			since = time.Now()
 			a[address] = since
 		}
-		if since.IsZero() || time.Since(since) > longestFor {
+		if since.IsZero() || time.Since(since) > longestFor || tried == dialsAtOnce {
 			continue
 		}
-		try, cancel := context.WithTimeout(ctx, longestDial)
-		if _, err := p.open(try, address.String(), false); err == nil {
-			a[address] = time.Time{}
-		}
-		cancel()
+		tried++
+		dials.Go(func() {
+			if _, err := p.open(try, address.String(), false); err == nil {
+				accepted <- address
+			}
+		})
+	}
+	dials.Wait()
+	close(accepted)
+	for address := range accepted {
+		a[address] = time.Time{}
 	}
 }
 
