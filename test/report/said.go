@@ -14,7 +14,7 @@ type said struct {
 
 // At most so much is kept of what a test said.
 const (
-	keptMessages  = 3
+	keptMessages  = 8
 	keptRest      = 2   // lines of a message after the first one
 	keptLineBytes = 300 // bytes of a line
 )
