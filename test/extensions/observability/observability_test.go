@@ -51,7 +51,7 @@ func serve(t *testing.T, c *cluster.Cluster, spans *Collector) {
 
 // traces finds a request of this test at the API server and in etcd, a pod at the kubelet, and the request in the audit log.
 func traces(t *testing.T, s cluster.Space, spans *Collector) {
-	// The kubelet started before there was a collector. It loses what it has to send until it tries to connect again, which it does more and more seldom.
+	// The kubelet started before there was a collector, and loses spans while it cannot connect.
 	wait(t, spans, "of the kubelet", func(s Span) bool { return s.Service == "kubelet" })
 	s.Play(t, "A pod, at the kubelet")
 	stranger := rest.AnonymousClientConfig(s.RESTConfig)
