@@ -259,7 +259,7 @@ func TestWebSocketHTTP3(t *testing.T) {
 // beginHTTP3 opens as many connections and requests as one client may, sends most of each header, and then little by little, until the context ends.
 func beginHTTP3(ctx context.Context, t *testing.T, port uint16) (wait func()) {
 	t.Helper()
-	const length = 60_000
+	const length = 15_000
 	begin := append([]byte{0x01, 0x80, 0, length >> 8, length & 0xff}, make([]byte, length-1000)...) // a frame of type HEADERS (RFC 9114, section 7.2.2)
 	config := &tls.Config{InsecureSkipVerify: true, ServerName: "a.test", NextProtos: []string{upstream.NextProtoH3}}
 	var conns []*quic.Conn
