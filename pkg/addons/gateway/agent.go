@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
@@ -214,17 +212,11 @@ func (a *Agent) end() {
 	}
 }
 
-// client returns a client for one request. It reads the files each time, because certificates are renewed.
+// client returns a client for one request.
 func (a *Agent) client() (*http.Client, error) {
-	roots, err := certutil.NewPool(a.CA)
+	secure, err := kube.NodeTLS(a.CA, a.Cert, a.Key)
 	if err != nil {
-		return nil, fmt.Errorf("reading the cluster's CA %s: %w", a.CA, err)
+		return nil, err
 	}
-	cert, err := tls.LoadX509KeyPair(a.Cert, a.Key)
-	if err != nil {
-		return nil, fmt.Errorf("reading the node's certificate: %w", err)
-	}
-	return &http.Client{Transport: &http.Transport{ // every server's certificate is valid for loopback
-		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}, ServerName: "127.0.0.1"}, ForceAttemptHTTP2: true,
-	}}, nil
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true}}, nil
 }

@@ -2,7 +2,6 @@ package announcer
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	certutil "k8s.io/client-go/util/cert"
-
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/network/addressvote"
 )
@@ -127,19 +125,14 @@ func (p *peer) write(ctx context.Context, to *io.PipeWriter) {
 	}
 }
 
-// client returns a client for one connection. It reads the files each time, because certificates are renewed.
+// client returns a client for one connection.
 func (a Announcer) client() (*http.Client, error) {
-	roots, err := certutil.NewPool(a.CA)
+	secure, err := kube.NodeTLS(a.CA, a.Cert, a.Key)
 	if err != nil {
-		return nil, fmt.Errorf("reading the cluster's CA %s: %w", a.CA, err)
-	}
-	cert, err := tls.LoadX509KeyPair(a.Cert, a.Key)
-	if err != nil {
-		return nil, fmt.Errorf("reading the node's certificate: %w", err)
+		return nil, err
 	}
 	return &http.Client{Transport: &http.Transport{
-		// Every server's certificate is valid for loopback, but perhaps not for the address by which the node reaches the server.
-		TLSClientConfig:     &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}, ServerName: "127.0.0.1"},
+		TLSClientConfig:     secure,
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSHandshakeTimeout: dialTimeout, ForceAttemptHTTP2: true,
 	}}, nil

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -16,9 +15,9 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
@@ -122,7 +121,7 @@ func targets(servers []tcpbalancer.Server) (addresses []string) {
 
 // connect keeps the tunnel to one server until ctx is done.
 func (r *running) connect(ctx context.Context, server string) {
-	node := tunnel.Node{Path: r.Path, TLS: r.tls, Allow: r.allow}
+	node := tunnel.Node{Path: r.Path, TLS: func() (*tls.Config, error) { return kube.NodeTLS(r.CA, r.Cert, r.Key) }, Allow: r.allow}
 	tries, lost := 0, time.Now()
 	for ctx.Err() == nil {
 		err := node.Connect(ctx, server, func() {
@@ -180,18 +179,4 @@ func (r *running) report(ctx context.Context, server string, s *state.Tunnel) {
 	}
 	slices.SortFunc(all, func(x, y state.Tunnel) int { return strings.Compare(x.Server, y.Server) })
 	r.Report(all)
-}
-
-// tls reads the files at each connection, because certificates are renewed.
-func (r *running) tls() (*tls.Config, error) {
-	roots, err := certutil.NewPool(r.CA)
-	if err != nil {
-		return nil, fmt.Errorf("reading the cluster's CA %s: %w", r.CA, err)
-	}
-	cert, err := tls.LoadX509KeyPair(r.Cert, r.Key)
-	if err != nil {
-		return nil, fmt.Errorf("reading the node's certificate: %w", err)
-	}
-	// Every server's certificate is valid for loopback, but perhaps not for the name by which the node reaches the server.
-	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}, ServerName: "127.0.0.1"}, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 )
 
-// On the addresses of the servers a host belongs to Ingresses or to the Gateway API, whichever has named it for longer: whoever may make an object of one
+// On the addresses of the servers a host belongs to Ingresses or to the Gateway API, whichever has the oldest object for it: whoever may make an object of one
 // takes nothing of the other.
 
 // Held returns the hosts that listeners and routes serve where Ingresses are served too, for the translation of these. It tells the orders of all claims,
