@@ -95,9 +95,11 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		"modules/caddyhttp/coracle.go": "files/caddy/caddyhttp.go.txt",
 		"modules/caddytls/coracle.go":  "files/caddy/caddytls.go.txt",
 	}},
-	// Limits of containers are read every half minute, not for each of the kubelet's looks at their use.
+	// Limits of containers are read every half minute, not for each of the kubelet's looks at their use. And a kubelet that asks for the file systems while
+	// the first figures are being stored gets the error of one that asks before: lib v0.60.6 still ends its process with an index out of range.
 	"cadvisor": {"github.com/google/cadvisor/lib", nil, []change{
 		{file: "manager/container.go", old: "> 5*time.Second || shouldUpdateSubcontainers", new: "> 30*time.Second || shouldUpdateSubcontainers"},
+		{file: "manager/manager.go", old: "	for i := range stats[0].Filesystem {\n", new: "	if len(stats) == 0 {\n		return nil, memory.ErrDataNotFound\n	}\n	for i := range stats[0].Filesystem {\n"},
 	}, nil},
 }
 

@@ -58,10 +58,11 @@ func TestPatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
-	if err := WritePatched("fifo,kubernetes,caddy", root, out); err != nil {
+	if err := WritePatched("fifo,kubernetes,caddy,cadvisor", root, out); err != nil {
 		t.Fatal(err)
 	}
 	for dir, file := range map[string]string{
+		"cadvisor/manager":                              "files/cadvisor/manager_test.go.txt",
 		"fifo":                                          "files/fifo/fifo_test.go.txt",
 		"kubernetes/pkg/kubelet/certificate":            "files/kubernetes/certificate_test.go.txt",
 		"kubernetes/pkg/kubelet/client":                 "files/kubernetes/client_test.go.txt",
@@ -83,7 +84,7 @@ func TestPatched(t *testing.T) {
 	// With the settings of scripts/build, which has compiled most of it.
 	test := exec.Command("go", "test", "-trimpath", "-tags", strings.TrimSpace(string(tags)), "-count=1", "-timeout=1m", "-modfile", filepath.Join(out, "go.mod"), patches["fifo"].module,
 		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand",
-		"./pkg/network/gateway/dataplane")
+		"./pkg/network/gateway/dataplane", "github.com/google/cadvisor/lib/manager")
 	test.Dir = root
 	if out, err := test.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
