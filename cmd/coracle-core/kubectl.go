@@ -18,6 +18,7 @@ import (
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
 
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/definitions"
 	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
@@ -64,13 +65,16 @@ func defaultKubeconfig(here installation) (hint string) {
 // unconfigured are parts of kubectl's messages when it has no usable kubeconfig.
 var unconfigured = []string{"localhost:8080", "no configuration", "permission denied"}
 
-// fatalWith ends kubectl as kubectl does, and prints a hint if it had no usable kubeconfig.
+// fatalWith ends kubectl as kubectl does, and prints a hint if it had no usable kubeconfig, or if the Gateway API is not installed.
 func fatalWith(hint string) func(msg string, code int) {
 	return func(msg string, code int) {
 		if msg = strings.TrimRight(msg, "\n"); msg != "" {
 			fmt.Fprintln(os.Stderr, msg)
 		}
 		if hint != "" && slices.ContainsFunc(unconfigured, func(s string) bool { return strings.Contains(msg, s) }) {
+			fmt.Fprintln(os.Stderr, hint)
+		}
+		if hint := definitions.Hint(msg); hint != "" {
 			fmt.Fprintln(os.Stderr, hint)
 		}
 		os.Exit(code)

@@ -87,3 +87,12 @@ spec:
   rules: [{backendRefs: [{name: %s, port: 80}]}]
 `, host, service)
 }
+
+// testNoGatewayAPI: who applies a route before the definitions is told how to install them.
+func testNoGatewayAPI(t *testing.T, g *ingresses) {
+	apply := g.Command(hosts.Bin(t), "kubectl", "apply", "-f", "-")
+	apply.Stdin = strings.NewReader(httpRoute("early.test", "web"))
+	if out, err := apply.CombinedOutput(); err == nil || !strings.Contains(string(out), "run 'coracle gateway-api'") {
+		t.Errorf("a route before the definitions: %v: %s", err, out)
+	}
+}

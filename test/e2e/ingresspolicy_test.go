@@ -116,6 +116,7 @@ func testIngressPolicies(t *testing.T, g *ingresses) {
 	ask("web.test", "/hostname", "", http.StatusOK, "web-")
 	g.Kubectl("delete", "routepolicy", "web")
 
+	testNoGatewayAPI(t, g)
 	g.Coracle("gateway-api")
 	g.Apply(aGateway)
 	port = ":8084"

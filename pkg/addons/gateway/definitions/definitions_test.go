@@ -2,6 +2,7 @@ package definitions
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,5 +86,29 @@ func TestKeep(t *testing.T) {
 		if why := keep(of(c.version, c.channel), of("v1.6.3", "standard")); (why != "") != c.kept {
 			t.Errorf("%+v: %q", c, why)
 		}
+	}
+}
+
+// TestHint: only an error for a kind and version that the definitions bring leads to them.
+func TestHint(t *testing.T) {
+	const format = `resource mapping not found for name: "web" namespace: "" from "gateway.yaml": no matches for kind "%s" in version "%s"` + "\nensure CRDs are installed first"
+	for _, c := range []struct {
+		kind, version string
+		hint          bool
+	}{
+		{"HTTPRoute", "gateway.networking.k8s.io/v1", true},
+		{"ReferenceGrant", "gateway.networking.k8s.io/v1beta1", true},
+		{"HTTPRoute", "gateway.networking.k8s.io/v1alpha2", false}, // not in the standard channel
+		{"HTTPRout", "gateway.networking.k8s.io/v1", false},
+		{"Certificate", "cert-manager.io/v1", false},
+		{"HTTPRoute", "gateway.networking.k8s.io.example.com/v1", false},
+	} {
+		got := Hint(fmt.Sprintf(format, c.kind, c.version))
+		if strings.Contains(got, "'coracle gateway-api'") != c.hint || got != "" != c.hint {
+			t.Errorf("%s of %s: %q", c.kind, c.version, got)
+		}
+	}
+	if Hint(fmt.Sprintf(format+"\n"+format, "Certificate", "cert-manager.io/v1", "Gateway", "gateway.networking.k8s.io/v1")) == "" {
+		t.Error("no hint for the second of two errors")
 	}
 }
