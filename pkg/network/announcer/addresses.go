@@ -17,7 +17,9 @@ type placed struct {
 	told  int // gratuitous announcements so far
 	// adopted is set for an address that was there when this process started, until the votes are counted.
 	adopted bool
-	problem string // the last one, so that it is logged once
+	problem string    // the last one, so that it is logged once
+	probed  time.Time // when it was last looked for other machines that have it
+	warned  time.Time // of one, last
 }
 
 // apply adds and removes addresses so that this machine has those that the votes give it.

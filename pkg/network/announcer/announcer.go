@@ -48,7 +48,7 @@ func (a Announcer) Run(ctx context.Context, ready func()) error {
 	log := logrus.WithField("component", "announcer")
 	clearTable(log) // of a former configuration
 	for a.await(ctx, true) {
-		r := &running{Announcer: a, log: log, answers: make(chan answer), peers: map[string]*peer{}, has: map[netip.Addr]*placed{}, refuses: map[netip.Addr]time.Time{}}
+		r := &running{Announcer: a, log: log, answers: make(chan answer), found: make(chan finding), peers: map[string]*peer{}, has: map[netip.Addr]*placed{}, refuses: map[netip.Addr]time.Time{}}
 		wanted, stop := context.WithCancel(ctx)
 		go func() {
 			a.await(wanted, false)
@@ -94,6 +94,8 @@ type running struct {
 	gateway health
 	lonely  time.Time // since when too few servers answer; zero if enough do
 	warned  bool      // that they do not
+	probing bool      // a look for other machines that have an address is under way
+	found   chan finding
 }
 
 // answer is what a server answers; refused says that the server does not run.
@@ -137,12 +139,15 @@ func (r *running) run(ctx context.Context) {
 			select {
 			case a := <-r.answers:
 				r.count(a)
+			case f := <-r.found:
+				r.judge(peers, f)
 			case <-tick.C:
 			case <-lost:
 				r.guard.lost()
 			case <-beat.C:
 				r.beat(false)
 				r.renew()
+				r.probe(peers)
 			case <-changed:
 				again = false
 			case <-ctx.Done():

@@ -14,6 +14,9 @@ const (
 	etherIPv6 = 0x86dd
 )
 
+// neighborAdvertisement is a type of ICMPv6 messages.
+const neighborAdvertisement = 136
+
 // announce tells all neighbours on the wire that the address is here now: by a gratuitous ARP request, or an unsolicited neighbour advertisement.
 func (p place) announce(address netip.Addr) error {
 	mac := p.link.Attrs().HardwareAddr
@@ -51,19 +54,23 @@ func gratuitousARP(mac [6]byte, address netip.Addr) []byte {
 
 // unsolicitedAdvertisement is an Ethernet frame with a neighbour advertisement to all nodes, which overrides what they know (RFC 4861, section 7.2.6).
 func unsolicitedAdvertisement(mac [6]byte, address netip.Addr) []byte {
-	allNodes := netip.MustParseAddr("ff02::1")
-	body := []byte{136, 0, 0, 0, 0x20, 0, 0, 0} // the type, room for the checksum, the override flag
+	body := []byte{neighborAdvertisement, 0, 0, 0, 0x20, 0, 0, 0} // the type, room for the checksum, the override flag
 	body = append(body, address.AsSlice()...)
 	body = append(append(body, 2, 1), mac[:]...) // the target's link-layer address, in units of 8 bytes
-	binary.BigEndian.PutUint16(body[2:], checksum(address, allNodes, body))
+	return icmpv6(mac, address, netip.MustParseAddr("ff02::1"), body)
+}
 
-	f := []byte{0x33, 0x33, 0, 0, 0, 1}
+// icmpv6 is an Ethernet frame with an ICMPv6 message to a group of the wire. The checksum in body is zero.
+func icmpv6(mac [6]byte, from, group netip.Addr, body []byte) []byte {
+	binary.BigEndian.PutUint16(body[2:], checksum(from, group, body))
+	to := group.As16()
+	f := append([]byte{0x33, 0x33}, to[12:]...)
 	f = append(f, mac[:]...)
 	f = binary.BigEndian.AppendUint16(f, etherIPv6)
 	f = append(f, 0x60, 0, 0, 0)
 	f = binary.BigEndian.AppendUint16(f, uint16(len(body)))
 	f = append(f, unix.IPPROTO_ICMPV6, 255)
-	f = append(append(f, address.AsSlice()...), allNodes.AsSlice()...)
+	f = append(append(f, from.AsSlice()...), to[:]...)
 	return append(f, body...)
 }
 
