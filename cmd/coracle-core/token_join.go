@@ -3,8 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"net"
-	"strconv"
+	"net/netip"
 
 	"github.com/spf13/cobra"
 
@@ -28,10 +27,10 @@ coracle token join-command --role server --server https://edge-1.example.org:644
 	}
 	options := newTokenFlags(c)
 	output := command.OutputFlag(c, "text", "text", "json", "yaml")
-	server := c.Flags().String("server", "", "URL, name or address under which the machine reaches this server (default is what the cluster is told)")
+	server := c.Flags().String("server", "", "URL, name or address under which the machine reaches this server (default is --vip, or else what the cluster is told)")
 	return with(c, installation.administer, func(c *cobra.Command, a admin, _ []string) error {
 		port := cmp.Or(a.config.API.Port, 6443)
-		url, err := serverURL(cmp.Or(*server, net.JoinHostPort(a.config.API.Advertise.String(), strconv.Itoa(int(port)))), port)
+		url, err := serverURL(cmp.Or(*server, netip.AddrPortFrom(a.config.API.Outside().Addr(), port).String()), port)
 		if err != nil {
 			return exitcode.With(exitcode.Misuse, err)
 		}

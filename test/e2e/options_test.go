@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
+
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
 )
@@ -24,7 +26,7 @@ func TestDualStack(t *testing.T) {
 	h := newHost(t, "solo")
 	h.Run("ip", "-6", "addr", "add", "fd00:30::2/64", "dev", "eth0", "nodad")
 	s := h.Start("--node-ip=172.30.0.2,fd00:30::2", "--cluster-cidr=10.42.0.0/16,fd00:42::/56", "--service-cidr=10.43.0.0/16,fd00:43::/112",
-		"--gateway-http3", "--gateway-proxy-protocol=fd00:30::2", "--log-gateway-requests")
+		"--gateway-http3", "--gateway-proxy-protocol=fd00:30::2", "--log-gateway-requests", "--vip="+apiAddress.String()+","+sixthAPI.String())
 	waitReady(t, h)
 	h.Apply(manifest(t, "families.yaml", "${POLICY}", "RequireDualStack"))
 	h.Kubectl("wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=3m")
@@ -40,6 +42,17 @@ func TestDualStack(t *testing.T) {
 		expect(t, want, func() (string, error) {
 			return inClient(h, "nslookup -type="+kind+" server.default.svc.cluster.local")
 		})
+	}
+	for _, vip := range []netip.Addr{apiAddress, sixthAPI} {
+		config := h.RESTConfig()
+		config.Host = "https://" + netip.AddrPortFrom(vip, 6443).String()
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context()); err != nil {
+			t.Errorf("the API at %s: %v", vip, err)
+		}
 	}
 	testGatewaySettings(t, h, s)
 }

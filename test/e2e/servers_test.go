@@ -2,19 +2,31 @@ package e2e
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestServersOverIPv6 makes a cluster of three servers on hosts without IPv4, and one of them dies.
+// sixthAPI is the IPv6 address of the API.
+var sixthAPI = netip.MustParseAddr("fd00:30::c8")
+
+// TestServersOverIPv6 makes a cluster of three servers on hosts without IPv4, which an agent joins at the address of the API, and one of them dies.
 func TestServersOverIPv6(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{
 		Servers: 3, Agents: 1, Images: true, Net: netip.MustParsePrefix("fd00:30::/64"),
-		ServerArgs: []string{"--cluster-cidr=fd00:42::/56", "--service-cidr=fd00:43::/112"},
+		ServerArgs: []string{"--cluster-cidr=fd00:42::/56", "--service-cidr=fd00:43::/112", "--vip=" + sixthAPI.String()},
+		Join: func(h, first *hosts.Host) string {
+			if strings.HasPrefix(h.Name, "agent") {
+				return sixthAPI.String()
+			}
+			return first.IP.String()
+		},
 	})
 	first := c.Servers[0]
 	first.Apply(manifest(t, "families.yaml", "${POLICY}", "SingleStack"))
@@ -33,6 +45,36 @@ func TestServersOverIPv6(t *testing.T) {
 		return err
 	})
 	t.Logf("the agent's balancer reaches another server %s after the first was cut off", time.Since(began).Round(100*time.Millisecond))
+	c.Links.Heal()
+	c.AwaitHealthy(time.Now(), 3*time.Minute)
+	testSixthAPI(t, c)
+}
+
+// testSixthAPI: another server has the IPv6 address of the API when its server is cut off, and neighbours send to it at once.
+func testSixthAPI(t *testing.T, c *hosts.Cluster) {
+	if out := c.Servers[1].Coracle("token", "join-command"); !strings.Contains(out, "--server https://[fd00:30::c8]:6443 ") {
+		t.Errorf("the command that joins a machine is %s", out)
+	}
+	answers := func() error { // with a new connection; its certificate must be valid for the address
+		config, err := c.Config(c.Agents[0], netip.AddrPortFrom(sixthAPI, 6443).String())
+		if err != nil {
+			return err
+		}
+		config.Timeout = 300 * time.Millisecond
+		client, err := kubernetes.NewForConfig(config)
+		if err == nil {
+			_, err = client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context())
+		}
+		return err
+	}
+	at := awaitCarrier(t, c.Servers, sixthAPI, 10*time.Second)
+	hosts.Eventually(t, 10*time.Second, answers)
+	c.Links.Isolate(at)
+	took := unreachable(t, time.Minute, answers)
+	t.Logf("the API answers at %s %.2f s after its server was cut off", sixthAPI, took.Seconds())
+	if took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
 	c.Links.Heal()
 	c.AwaitHealthy(time.Now(), 3*time.Minute)
 }

@@ -129,11 +129,21 @@ func (d *decoder) vips(r raw, cfg Config) (all []netip.Addr) {
 			d.add("%s: %s is the second address of its family; give one of each at most", it.label(v.setting), addr)
 		case !cfg.API.Bind.IsUnspecified() && cfg.API.Bind.IsValid():
 			d.add("%s: the API listens on %s only, and would not answer at %s: leave --bind-address out", it.label(v.setting), cfg.API.Bind, addr)
+		case d.settled && addr.Is6() && cfg.API.Bind == netip.IPv4Unspecified():
+			d.add("%s: %s is IPv6, but the API listens on IPv4 only: choose an IPv4 address, or give the cluster both families with --cluster-cidr and --service-cidr", it.label(v.setting), addr)
 		default:
 			all = append(all, addr)
 		}
 	}
 	return all
+}
+
+// Outside returns the address at which other machines reach the API: that which is valid as long as any server is, if there is one.
+func (a API) Outside() netip.AddrPort {
+	if len(a.VIPs) > 0 {
+		return netip.AddrPortFrom(a.VIPs[0], a.Port)
+	}
+	return netip.AddrPortFrom(a.Advertise, a.Port)
 }
 
 // poolsText returns pools as a user types them.

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,17 +96,8 @@ func (r report) join(ctx context.Context, cfg config.Config, line func(string, .
 	}
 	line("To add a node, paste this into a root shell on another machine. The token is a secret, and good for 24 hours.")
 	line("")
-	line("export CORACLE_URL=https://%s CORACLE_TOKEN=%s", joinHost(cfg), token)
+	line("export CORACLE_URL=https://%s CORACLE_TOKEN=%s", cfg.API.Outside(), token)
 	line("curl -sfL %s/install.sh | sh -      # or, where this file is: ./coracle install", installBase())
-}
-
-// joinHost is the host and port at which other machines reach this server.
-func joinHost(cfg config.Config) string {
-	at := cfg.API.Advertise
-	if len(cfg.API.VIPs) > 0 { // it is valid as long as any server is
-		at = cfg.API.VIPs[0]
-	}
-	return netip.AddrPortFrom(at, cfg.API.Port).String()
 }
 
 // installBase is the URL of the directory with install.sh.
