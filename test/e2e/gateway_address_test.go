@@ -38,8 +38,8 @@ spec: {controllerName: coracle.dev/gateway}
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
-metadata: {name: page, namespace: page, annotations: {metallb.io/address-pool: gateways}}
-spec: {gatewayClassName: coracle, listeners: [{name: http, port: 8000, protocol: HTTP}]}
+metadata: {name: page, namespace: page}
+spec: {gatewayClassName: coracle, infrastructure: {annotations: {metallb.io/address-pool: gateways}}, listeners: [{name: http, port: 8000, protocol: HTTP}]}
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute

@@ -46,6 +46,7 @@ spec:
 	g.Apply(httpRoute("changed.test", "web"))
 	g.await(t, "http", "changed.test", http.StatusOK, "web-")
 	g.await(t, "http", "gateway.test", http.StatusNotFound, "")
+	testGatewayInfrastructure(t, g)
 	g.Apply(httpRoute("changed.test", "none"))
 	g.await(t, "http", "changed.test", http.StatusInternalServerError, "")
 	hosts.Eventually(t, 10*time.Second, func() error {
@@ -95,4 +96,24 @@ func testNoGatewayAPI(t *testing.T, g *ingresses) {
 	if out, err := apply.CombinedOutput(); err == nil || !strings.Contains(string(out), "run 'coracle gateway-api'") {
 		t.Errorf("a route before the definitions: %v: %s", err, out)
 	}
+}
+
+// testGatewayInfrastructure: pods reach a Gateway at the name of the Service that has the labels and annotations of spec.infrastructure, and it goes when nothing is named.
+func testGatewayInfrastructure(t *testing.T, g *ingresses) {
+	name := "gateways.gateway.networking.k8s.io/front"
+	g.Kubectl("patch", name, "--type=merge", "-p", `{"spec": {"infrastructure": {"labels": {"team": "web"}, "annotations": {"example.org/about": "the front"}}}}`)
+	hosts.Eventually(t, 10*time.Second, func() error {
+		got := g.Kubectl("get", "service", "front-coracle", "--ignore-not-found", "-o", `jsonpath={.metadata.labels.team} {.metadata.annotations.example\.org/about} {.spec.clusterIP} {.spec.ports[*].port}`)
+		return contains("the Service", got, "web the front None 80")
+	})
+	const host = "front-coracle.default.svc.cluster.local"
+	g.Apply(httpRoute(host, "web"))
+	expect(t, "web-", func() (string, error) { return inClient(g.Host, "probe get http://"+host+"/hostname") })
+	g.Kubectl("patch", name, "--type=merge", "-p", `{"spec": {"infrastructure": null}}`)
+	hosts.Eventually(t, 10*time.Second, func() error {
+		if got := g.Kubectl("get", "service,endpointslice", "-l", "gateway.networking.k8s.io/gateway-name=front", "-o", "name"); got != "" {
+			return errors.New("there are still " + got)
+		}
+		return nil
+	})
 }

@@ -2,6 +2,7 @@ package gatewayapi
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -18,6 +19,9 @@ func (r Result) Addressed() (out []addon.Gateway) {
 		o := addon.Gateway{
 			NamespacedName: keyOf(g.object), UID: g.object.UID, Created: g.object.CreationTimestamp.Time,
 			Labels: g.object.Labels, Annotations: g.object.Annotations, Has: g.own,
+		}
+		if i := g.object.Spec.Infrastructure; i != nil {
+			o.Labels, o.Annotations = overlaid(o.Labels, i.Labels), overlaid(o.Annotations, i.Annotations)
 		}
 		for _, a := range g.object.Spec.Addresses {
 			if or(a.Type, v1.IPAddressType) == v1.IPAddressType {
@@ -37,6 +41,17 @@ func (r Result) Addressed() (out []addon.Gateway) {
 			}
 		}
 		out = append(out, o)
+	}
+	return out
+}
+
+// overlaid returns the labels or annotations of a Gateway with those of its spec.infrastructure, where other implementations look for what an address is to be
+// like, as they are on the Service that they make.
+func overlaid[K, V ~string](own map[string]string, over map[K]V) map[string]string {
+	out := make(map[string]string, len(own)+len(over))
+	maps.Copy(out, own)
+	for k, v := range over {
+		out[string(k)] = string(v)
 	}
 	return out
 }
