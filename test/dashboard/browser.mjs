@@ -16,13 +16,14 @@ export const fail = (what) => {
 };
 export const check = (ok, what) => ok || fail(what);
 
-/** Opens a page of an own browser, as a person of one kind would. */
-export async function open(address, { width = 1440, height = 900, theme = "dark", reduced = false } = {}) {
+/** Opens a page of an own browser, as a person of one kind would. With a pin, the server must have the certificate with this hash of its public key. */
+export async function open(address, { width = 1440, height = 900, theme = "dark", reduced = false, pin = "" } = {}) {
   const profile = mkdtempSync(join(tmpdir(), "dashboard-"));
   const context = await chromium.launchPersistentContext(profile, {
-    executablePath: "/usr/bin/chromium", headless: true, viewport: { width, height }, colorScheme: theme, ignoreHTTPSErrors: true, locale: "en-GB",
+    executablePath: "/usr/bin/chromium", headless: true, viewport: { width, height }, colorScheme: theme, locale: "en-GB",
     reducedMotion: reduced ? "reduce" : "no-preference",
-    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+      `--ignore-certificate-errors-spki-list=${pin}`, "--host-resolver-rules=MAP wall.example.org 127.0.0.1"],
   });
   const page = context.pages()[0];
   page.setDefaultTimeout(20_000);

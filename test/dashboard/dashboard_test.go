@@ -34,6 +34,9 @@ func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 //go:embed testdata/shop.yaml
 var shop string
 
+//go:embed testdata/gateway.yaml
+var gateway string
+
 // TestDashboard: play.mjs says what it does with the pages of an administrator, a viewer and a screen on the wall. It asks this test,
 // line by line, for what only the machine can do.
 func TestDashboard(t *testing.T) {
@@ -46,9 +49,11 @@ func TestDashboard(t *testing.T) {
 		c.Start(h)
 	}
 	c.AwaitHealthy(time.Now(), time.Minute)
-	server.Run("sh", "-ec", `cd /tmp; openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 47 -subj /CN=shop.example.org -addext subjectAltName=DNS:shop.example.org -keyout tls.key -out tls.crt 2>/dev/null`)
+	server.Run("sh", "-ec", `cd /tmp; openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 47 -subj /CN=shop.example.org -addext subjectAltName=DNS:shop.example.org,DNS:news.example.org -keyout tls.key -out tls.crt 2>/dev/null`)
 	server.Apply(shop)
 	server.Kubectl("-n", "shop", "create", "secret", "tls", "shop-tls", "--cert=/tmp/tls.crt", "--key=/tmp/tls.key")
+	server.Coracle("gateway-api")
+	server.Apply(gateway)
 	server.Coracle("etcd", "snapshot", "save", "--name", "before-the-sale")
 	viewer(t, server)
 	for _, name := range []string{"storefront", "orders"} {
@@ -65,9 +70,8 @@ func TestDashboard(t *testing.T) {
 	}
 	admin := open(t, server)
 	read := open(t, server, "--kubeconfig", "/tmp/viewer.yaml")
-	wall := open(t, server, "--listen", "127.0.0.1:8443", "--token-file", "/tmp/wall.token")
-	wall = strings.Replace(wall, "#TOKEN", "#"+strings.TrimSpace(server.Run("cat", "/tmp/wall.token")), 1)
-	script := server.Command("node", filepath.Join(here, "play.mjs"), admin, read, wall, "/tmp/pictures")
+	wall, pin := openWall(t, server)
+	script := server.Command("node", filepath.Join(here, "play.mjs"), admin, read, wall, "/tmp/pictures", pin)
 	script.Env = append(script.Env, "HOME=/tmp")
 	script.Stderr = os.Stderr
 	asked, err := script.StdoutPipe()
@@ -133,6 +137,15 @@ func viewer(t *testing.T, h *hosts.Host) {
 	if err := os.WriteFile(h.Path("/tmp/viewer.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// openWall starts a dashboard for a screen, with a certificate for wall.example.org, and returns its address there and the hash of its public key.
+func openWall(t *testing.T, h *hosts.Host) (address, pin string) {
+	h.Run("sh", "-ec", `cd /tmp; openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 47 -subj /CN=wall -addext subjectAltName=DNS:wall.example.org -keyout wall.key -out wall.crt 2>/dev/null`)
+	address = open(t, h, "--listen", "127.0.0.1:8443", "--token-file", "/tmp/wall.token", "--tls-cert-file", "/tmp/wall.crt", "--tls-private-key-file", "/tmp/wall.key")
+	address = strings.Replace(address, "#TOKEN", "#"+strings.TrimSpace(h.Run("cat", "/tmp/wall.token")), 1)
+	pin = strings.TrimSpace(h.Run("sh", "-ec", "openssl x509 -in /tmp/wall.crt -pubkey -noout | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | base64"))
+	return strings.Replace(address, "127.0.0.1", "wall.example.org", 1), pin
 }
 
 // open starts a dashboard on the host, and returns the address that it prints.

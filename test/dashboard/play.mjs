@@ -1,10 +1,10 @@
-// What people do on the page. It is called with the addresses of an administrator, a viewer and a wall, and a directory for pictures.
+// What people do on the page. It is called with the addresses of an administrator, a viewer and a wall, a directory for pictures, and the hash of the wall's public key.
 // Lines that begin with "please" ask the test that called it for something.
 
 import { join } from "node:path";
 import { check, fail, look, open, wrong } from "./browser.mjs";
 
-const [admin, viewer, wall, pictures] = process.argv.slice(2);
+const [admin, viewer, wall, pictures, pin] = process.argv.slice(2);
 const say = (text) => console.log(text);
 // Pastes as people do, in place of all text.
 const paste = (page, text) =>
@@ -26,6 +26,13 @@ async function views() {
   await look(page, pictures, "workloads", "#/workloads", '[role="rowheader"]');
   await look(page, pictures, "pods", "#/pods", '[role="rowheader"]');
   await look(page, pictures, "network", "#/network", ".ways-in .badge");
+  const shows = (name, text) =>
+    page.locator(".ways-in li", { has: page.locator(`a:text-matches("^(shop/)?${name}$")`) }).locator(`text=${text}`).first().waitFor().catch(() => fail(`the list of ways in does not say of ${name}: ${text}`));
+  for (const text of ["Gateway", "news.example.org:443", "46 days left"]) await shows("front", text);
+  for (const text of ["HTTPRoute", "news.example.org", "storefront"]) await shows("news", text);
+  await shows("archive", "ResolvedRefs: BackendNotFound");
+  await look(page, pictures, "gateway", object("gateway.networking.k8s.io/v1/gateways", "front"), ".summary dl");
+  await look(page, pictures, "route", object("gateway.networking.k8s.io/v1/httproutes", "archive"), ".summary dl");
   await look(page, pictures, "events", "#/events", ".events li");
   await look(page, pictures, "addons", "#/addons", ".chips .badge");
   await look(page, pictures, "backups", "#/backups", ".backups strong");
@@ -181,7 +188,7 @@ async function screens() {
   await look(light.page, pictures, "deployment-light", object("apps/v1/deployments", "storefront"), ".rows a");
   await look(light.page, pictures, "yaml-light", object("apps/v1/deployments", "storefront", "yaml"), ".cm-line");
   await light.close();
-  const screen = await open(wall, { width: 1920, height: 1080 });
+  const screen = await open(wall, { width: 1920, height: 1080, pin });
   await screen.page.locator(".pod").first().waitFor();
   await screen.page.locator(".water").first().waitFor();
   await look(screen.page, pictures, "wall", "#/wall", ".way");
@@ -215,7 +222,7 @@ async function lost() {
   await look(page, pictures, "node-lost", "#/overview", ".node.tone-bad");
   check((await page.locator('.figure.bad:has-text("1 node not ready")').count()) === 1, "the overview does not say that a node is lost");
   await close();
-  const screen = await open(wall, { width: 1920, height: 1080 });
+  const screen = await open(wall, { width: 1920, height: 1080, pin });
   await screen.page.locator(".pod").first().waitFor();
   await look(screen.page, pictures, "wall-lost", "#/wall", ".node.tone-bad");
   await screen.close();
