@@ -126,15 +126,21 @@ func (s *Server) Count(text string) (n int) {
 	return n
 }
 
-// Roots are what verifies the certificates that the server issues.
-func (s *Server) Roots() *x509.CertPool {
+// Root is what verifies the certificates that the server issues, as PEM.
+func (s *Server) Root() []byte {
 	s.t.Helper()
 	text, err := os.ReadFile(s.root)
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	return text
+}
+
+// Roots are the same for clients.
+func (s *Server) Roots() *x509.CertPool {
+	s.t.Helper()
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
+	if text := s.Root(); !pool.AppendCertsFromPEM(text) {
 		s.t.Fatalf("no certificate in %q", text)
 	}
 	return pool

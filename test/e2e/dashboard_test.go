@@ -24,30 +24,7 @@ import (
 // testDashboard: the page of coracle dashboard comes to whoever has its address, and to nobody else; its calls reach the API, with
 // watches and a shell over WebSockets. test/dashboard plays it in a browser.
 func testDashboard(t *testing.T, h *hosts.Host) {
-	cmd := h.Command(hosts.Bin(t), "dashboard")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("it ended with %v", err)
-		}
-	}()
-	var printed string
-	for lines := bufio.NewScanner(out); printed == "" && lines.Scan(); {
-		printed = regexp.MustCompile(`http://\S+`).FindString(lines.Text())
-	}
-	address, err := neturl.Parse(printed)
-	if err != nil || address.Fragment == "" {
-		t.Fatalf("it printed %q: %v", printed, err)
-	}
-	go func() { _, _ = io.Copy(io.Discard, out) }()
-	d := dashboard{t: t, h: h, origin: "http://" + address.Host, port: address.Port()}
+	d, address := startDashboard(t, h)
 
 	if got := h.Run("sh", "-c", "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"); strings.Contains(got, address.Fragment) {
 		t.Error("other users can see the secret of the address in the list of processes")
@@ -59,9 +36,7 @@ func testDashboard(t *testing.T, h *hosts.Host) {
 	if got := d.call("GET", "/api/v1/pods", "").code; got != http.StatusUnauthorized {
 		t.Errorf("without the secret: %d", got)
 	}
-	if got := d.call("POST", "/session", `{"secret":"`+address.Fragment+`"}`); got.code != http.StatusNoContent {
-		t.Fatalf("the secret was answered with %d: %s", got.code, got.body)
-	}
+	d.login(address)
 	if got := d.call("GET", "/api/v1/namespaces/default/pods/client", ""); got.code != http.StatusOK || !strings.Contains(got.body, `"uid"`) {
 		t.Errorf("reading a pod: %d %s", got.code, got.body)
 	}
@@ -98,12 +73,49 @@ func testDashboard(t *testing.T, h *hosts.Host) {
 	})
 }
 
+// startDashboard starts the dashboard on a host until the test ends, and returns the address that it prints.
+func startDashboard(t *testing.T, h *hosts.Host) (*dashboard, *neturl.URL) {
+	t.Helper()
+	cmd := h.Command(hosts.Bin(t), "dashboard")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+	var printed string
+	for lines := bufio.NewScanner(out); printed == "" && lines.Scan(); {
+		printed = regexp.MustCompile(`http://\S+`).FindString(lines.Text())
+	}
+	address, err := neturl.Parse(printed)
+	if err != nil || address.Fragment == "" {
+		t.Fatalf("it printed %q: %v", printed, err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	return &dashboard{t: t, h: h, origin: "http://" + address.Host, port: address.Port()}, address
+}
+
 // dashboard calls the server of the page on a host, as a browser there.
 type dashboard struct {
 	t            *testing.T
 	h            *hosts.Host
 	origin, port string
 	client       http.Client
+}
+
+// login gets the cookie for the secret of the address.
+func (d *dashboard) login(address *neturl.URL) {
+	d.t.Helper()
+	if got := d.call("POST", "/session", `{"secret":"`+address.Fragment+`"}`); got.code != http.StatusNoContent {
+		d.t.Fatalf("the secret was answered with %d: %s", got.code, got.body)
+	}
 }
 
 type pageAnswer struct {
