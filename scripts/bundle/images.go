@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,78 +53,44 @@ func busyboxImage(arch, busybox, probe, name, out string) error {
 	return writeImage(oci.Image{Name: name, Arch: arch, Cmd: []string{"sh"}, Env: []string{imagePath}, Files: files}, out)
 }
 
-// agnhostImage is Kubernetes' own test image, as far as it can be made from Go code and busybox: the program, the user
-// and the certificate of its Dockerfile, a shell, and test/probe for curl, nc and wget. sources is the directory of its
-// Dockerfile. shell is a program of this machine to use instead of busybox's; "" means none.
-func agnhostImage(arch, binary, busybox, probe, shell, sources, name, out string) error {
-	// Kubernetes' tests of supplemental groups expect this user and these groups in the image.
-	files, err := userland(busybox, "user-defined-in-image:x:1000:1000::/home:/bin/sh\n",
-		"user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")
+// agnhostImage is Kubernetes' own test image with agnhostFiles.
+func agnhostImage(arch, binary, busybox, probe, sources, name, out string) error {
+	files, err := agnhostFiles(binary, busybox, probe, sources, nil)
 	if err != nil {
 		return err
-	}
-	program, err := os.ReadFile(binary)
-	if err != nil {
-		return err
-	}
-	client, err := os.ReadFile(probe)
-	if err != nil {
-		return err
-	}
-	ours := []string{"bin/nc", "bin/wget"}
-	if shell != "" {
-		ours = append(ours, "bin/sh")
-	}
-	files = slices.DeleteFunc(files, func(f oci.File) bool { return slices.Contains(ours, f.Path) })
-	if shell != "" {
-		parts, err := debianShell(shell)
-		if err != nil {
-			return err
-		}
-		files = append(files, parts...)
-	}
-	files = append(files,
-		oci.File{Path: "bin/probe", Mode: 0o755, Data: client},
-		oci.File{Path: "bin/curl", Link: "probe"},
-		oci.File{Path: "bin/nc", Link: "probe"},
-		oci.File{Path: "bin/wget", Link: "probe"},
-		oci.File{Path: "agnhost", Mode: 0o755, Data: program},
-		oci.File{Path: "agnhost-2", Link: "agnhost"},
-		oci.File{Path: "uploads", Mode: 0o755, Dir: true},
-	)
-	for _, name := range []string{"localhost.crt", "localhost.key"} {
-		data, err := os.ReadFile(filepath.Join(sources, "porter", name))
-		if err != nil {
-			return err
-		}
-		files = append(files, oci.File{Path: name, Mode: 0o644, Data: data})
 	}
 	return writeImage(oci.Image{
 		Name: name, Arch: arch, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, Env: []string{imagePath}, Files: files,
 	}, out)
 }
 
-// debianShell is this machine's shell with its libraries: busybox's shell prefers its built-in nc.
-func debianShell(program string) ([]oci.File, error) {
-	libraries, err := exec.Command("ldd", program).Output()
+// agnhostFiles are those of Kubernetes' own test image, as far as it can be made from Go code and busybox: the program, the user
+// and the certificate of its Dockerfile, a shell, and test/probe for curl, nc and wget. sources is the directory of its
+// Dockerfile. debian are programs of this machine to use instead of busybox's, by their paths in the image: busybox's shell, for
+// example, would run its own nc and wget.
+func agnhostFiles(binary, busybox, probe, sources string, debian map[string]string) ([]oci.File, error) {
+	// Kubernetes' tests of supplemental groups expect this user and these groups in the image.
+	base, err := userland(busybox, "user-defined-in-image:x:1000:1000::/home:/bin/sh\n",
+		"user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")
 	if err != nil {
-		return nil, fmt.Errorf("asking for the libraries of %s: %w", program, err)
+		return nil, err
 	}
-	paths := map[string]string{"bin/sh": program}
-	for word := range strings.FieldsSeq(string(libraries)) {
-		if strings.HasPrefix(word, "/") {
-			paths[strings.TrimPrefix(word, "/")] = word
-		}
+	base = slices.DeleteFunc(base, func(f oci.File) bool { return f.Path == "bin/nc" || f.Path == "bin/wget" })
+	paths, err := withLibraries(debian)
+	if err != nil {
+		return nil, err
 	}
-	var files []oci.File
-	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		data, err := os.ReadFile(paths[path])
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, oci.File{Path: path, Mode: 0o755, Data: data})
+	paths["bin/probe"], paths["agnhost"] = probe, binary
+	for _, name := range []string{"localhost.crt", "localhost.key"} {
+		paths[name] = filepath.Join(sources, "porter", name)
 	}
-	return files, nil
+	return replaced(base, paths,
+		oci.File{Path: "bin/curl", Link: "probe"},
+		oci.File{Path: "bin/nc", Link: "probe"},
+		oci.File{Path: "bin/wget", Link: "probe"},
+		oci.File{Path: "agnhost-2", Link: "agnhost"},
+		oci.File{Path: "uploads", Mode: 0o755, Dir: true},
+	)
 }
 
 // userland is a root file system with busybox and a link for each of its applets. It has these users and groups besides

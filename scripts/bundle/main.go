@@ -21,8 +21,11 @@ type command struct {
 
 // commands is the table of subcommands.
 var commands = map[string]command{
-	"agnhost": {"GOARCH BINARY BUSYBOX PROBE SHELL SOURCES NAME OUTFILE", 8, func(a []string) error {
-		return agnhostImage(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7])
+	"agnhost": {"GOARCH BINARY BUSYBOX PROBE SOURCES NAME OUTFILE", 7, func(a []string) error {
+		return agnhostImage(a[0], a[1], a[2], a[3], a[4], a[5], a[6])
+	}},
+	"conformance": {"GOARCH BUSYBOX PROGRAMS SOURCES LIST OUTDIR", 6, func(a []string) error {
+		return conformanceImages(a[0], a[1], a[2], a[3], a[4], a[5])
 	}},
 	"busybox": {"GOARCH BUSYBOX PROBE NAME OUTFILE", 5, func(a []string) error { return busyboxImage(a[0], a[1], a[2], a[3], a[4]) }},
 	"program": {"GOARCH BINARY USER NAME OUTFILE", 5, func(a []string) error { return programImage(a[0], a[1], a[2], a[3], a[4]) }},
