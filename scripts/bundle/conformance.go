@@ -104,10 +104,11 @@ func conformanceRecipes(busybox, programs, sources string) (map[string]oci.Image
 			oci.File{Path: "run", Mode: 0o755, Dir: true},
 			oci.File{Path: "var/lib/nginx", Mode: 0o755, Dir: true},
 			oci.File{Path: "var/log/nginx", Mode: 0o755, Dir: true})},
-		e2eTests + "nonewprivs":       {Entrypoint: []string{"/nnp"}, Files: setuid(with(shell, map[string]string{"nnp": program("nnp")}), "nnp")},
-		e2eTests + "nonroot":          {Cmd: []string{"sh"}, User: "1234", Files: shell},
-		e2eTests + "sample-apiserver": {Entrypoint: []string{"/sample-apiserver"}, Files: with(nil, map[string]string{"sample-apiserver": program("sample-apiserver")}, oci.File{Path: "tmp", Mode: 0o1777, Dir: true})},
-		"registry.k8s.io/etcd":        {Entrypoint: []string{"/usr/local/bin/etcd"}, Files: with(nil, map[string]string{"usr/local/bin/etcd": program("etcd")})},
+		e2eTests + "nonewprivs": {Entrypoint: []string{"/nnp"}, Files: setuid(with(shell, map[string]string{"nnp": program("nnp")}), "nnp")},
+		e2eTests + "nonroot":    {Cmd: []string{"sh"}, User: "1234", Files: shell},
+		e2eTests + "sample-apiserver": {Entrypoint: []string{"/sample-apiserver"}, Files: with(nil,
+			map[string]string{"sample-apiserver": program("sample-apiserver")}, oci.File{Path: "tmp", Mode: 0o1777, Dir: true})},
+		"registry.k8s.io/etcd": {Entrypoint: []string{"/usr/local/bin/etcd"}, Files: with(nil, map[string]string{"usr/local/bin/etcd": program("etcd")})},
 	}
 	return images, failed
 }
