@@ -13,10 +13,11 @@ import (
 )
 
 // nginxConfig is the configuration in the image nginx: the page that upstream's image has, on the same port.
-const nginxConfig = `events {}
+const nginxConfig = `user nobody;
+events {}
 http {
 	include /etc/nginx/mime.types;
-	access_log /dev/stdout;
+	access_log off;
 	server {
 		listen 80;
 		root /usr/share/nginx/html;
