@@ -8,7 +8,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
-// TestConfigDirectory: the files of a configuration directory appear beside config.yaml, and a single file under that name.
+// TestConfigDirectory: the files of a configuration directory appear beside config.yaml, and a single file under that name, with the kubelet's drop-ins.
 func TestConfigDirectory(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"config.yaml", "authorization.yaml", "kubelet.d/10-site.conf"} {
@@ -21,7 +21,7 @@ func TestConfigDirectory(t *testing.T) {
 		}
 	}
 	for from, want := range map[string]map[string]string{
-		filepath.Join(dir, "config.yaml"): {"/etc/coracle/config.yaml": "config.yaml"},
+		filepath.Join(dir, "config.yaml"): {"/etc/coracle/config.yaml": "config.yaml", "/etc/coracle/kubelet.d": "kubelet.d"},
 		dir:                               {"/etc/coracle/config.yaml": "config.yaml", "/etc/coracle/authorization.yaml": "authorization.yaml", "/etc/coracle/kubelet.d": "kubelet.d"},
 	} {
 		got := configMounts(from, "/etc/coracle")
