@@ -57,6 +57,17 @@ func (s *Session) Apply(ctx context.Context, path string) error {
 	}
 }
 
+// AwaitNetwork waits until all nodes of a cluster with OtherNetwork are Ready.
+func (s *Session) AwaitNetwork(ctx context.Context) error {
+	if !s.Record.OtherNetwork {
+		return nil
+	}
+	if _, err := s.output(ctx, "wait", "--for=condition=Ready", "nodes", "--all", "--timeout=24h"); err != nil {
+		return fmt.Errorf("waiting for nodes without coracle's network to be Ready; their network plug-in is to come by --manifest or in the configuration: %w", err)
+	}
+	return nil
+}
+
 // RollOut waits until all Deployments, DaemonSets and StatefulSets are rolled out.
 func (s *Session) RollOut(ctx context.Context) error {
 	const columns = `jsonpath={range .items[*]}{.metadata.namespace}{" "}{.kind}{"/"}{.metadata.name}{"\n"}{end}`

@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 	"github.com/coracle-dev/coracle/pkg/machine/host"
@@ -48,9 +50,10 @@ type event struct {
 	// Node and Text report progress on a node.
 	Node string `json:"node,omitempty"`
 	Text string `json:"text,omitempty"`
-	// NodeReady says that Node is Ready.
-	NodeReady bool `json:"nodeReady,omitempty"`
-	// Ready says that all nodes are Ready, Error why the cluster failed.
+	// NodeReady says that Node is Ready, or lacks only the network of the cluster's OtherNetwork.
+	NodeReady    bool `json:"nodeReady,omitempty"`
+	OtherNetwork bool `json:"otherNetwork,omitempty"` // see Record
+	// Ready says that this is so of all nodes, Error why the cluster failed.
 	Ready bool   `json:"ready,omitempty"`
 	Error string `json:"error,omitempty"`
 }
@@ -172,7 +175,7 @@ func (h *holder) change(f func(*Record)) error {
 	return h.store.save(r)
 }
 
-// make makes the cluster and returns once all nodes are Ready.
+// make makes the cluster and returns once all nodes are Ready, or lack only the network of its OtherNetwork.
 func (h *holder) make(ctx context.Context) error {
 	// The holder has its own mount namespace, which must not keep mounts busy that the machine unmounts.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
@@ -240,7 +243,7 @@ func (h *holder) setNode(name string, f func(*Node)) error {
 	})
 }
 
-// start runs coracle on a node that is up and waits until the node is Ready.
+// start runs coracle on a node that is up and waits until the node is Ready, or lacks only the network of another's plug-in: that can be deployed then.
 func (h *holder) start(ctx context.Context, n *Node) error {
 	m := h.member(n.Name)
 	ended := h.coracle(m)
@@ -255,14 +258,24 @@ func (h *holder) start(ctx context.Context, n *Node) error {
 		return fmt.Errorf("coracle on %s ended: %w", n.Name, err)
 	}
 	go h.supervise(m, 0, ended)
-	h.send(event{Node: n.Name, NodeReady: true})
+	other := otherNetwork(m.host)
+	h.send(event{Node: n.Name, NodeReady: true, OtherNetwork: other})
+	if other {
+		return h.change(func(r *Record) { r.OtherNetwork = true })
+	}
 	return h.setNode(n.Name, func(n *Node) { n.Ready = time.Now() })
+}
+
+// otherNetwork reports whether the settings with which a node runs leave the pods' network to a plug-in that coracle does not bring.
+func otherNetwork(on *nshost.Host) bool {
+	cfg, err := config.Load(on.Path(paths.Default().Resolved()))
+	return err == nil && cfg.Network.Backend == config.BackendNone
 }
 
 // awaitReady runs coracle wait on the node and reports its progress.
 func (h *holder) awaitReady(ctx context.Context, m *member) error {
 	n := m.node
-	cmd := m.host.Command(coraclePath, "wait", "--timeout=24h")
+	cmd := m.host.Command(coraclePath, "wait", "--timeout=24h", "--without-network")
 	cmd.Env = h.env
 	out, err := cmd.StderrPipe()
 	if err != nil {

@@ -35,7 +35,7 @@ type Plan struct {
 	Images []string
 	// Config is a configuration file for the servers, "" for none. Joiners take the cluster's settings from them.
 	Config string
-	// Wait limits the time until all nodes are Ready.
+	// Wait limits the time until all nodes are Ready, or lack only the network of OtherNetwork.
 	Wait time.Duration
 	// Ephemeral keeps the nodes' disks in memory.
 	Ephemeral bool
@@ -81,6 +81,8 @@ type Record struct {
 	Config string   `json:"config,omitempty"` // of the servers
 	// Ephemeral says that the nodes' disks are in memory.
 	Ephemeral bool `json:"ephemeral,omitempty"`
+	// OtherNetwork says that the pods' network is that of a plug-in which coracle does not bring. Nodes may lack it when the cluster is made.
+	OtherNetwork bool `json:"otherNetwork,omitempty"`
 	// From is the snapshot from which the cluster started.
 	From   string  `json:"from,omitempty"`
 	Holder Process `json:"keeper"` // the name that earlier versions wrote
@@ -115,7 +117,7 @@ type Node struct {
 	PID int `json:"pid,omitempty"`
 	// Cgroup is the host's root in every hierarchy.
 	Cgroup string `json:"cgroup"`
-	// Ready is the time at which the node became Ready first.
+	// Ready is the time at which the node became Ready first, zero in a cluster with OtherNetwork.
 	Ready time.Time `json:"ready,omitzero"`
 }
 

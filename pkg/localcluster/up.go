@@ -38,7 +38,7 @@ type Maker struct {
 	owner Process // the process with whose end the cluster is removed; none if it stays
 }
 
-// Up makes a cluster as planned and returns when all nodes are Ready. If that fails, or ctx ends before, the cluster
+// Up makes a cluster as planned and returns when all nodes are Ready, or lack only the network of its OtherNetwork. If that fails, or ctx ends before, the cluster
 // is removed again.
 func (m Maker) Up(ctx context.Context, p Plan) (Record, error) {
 	r, conn, err := m.make(ctx, p)
@@ -218,7 +218,11 @@ func (p *progress) follow(from io.Reader) error {
 			return nil
 		case e.NodeReady:
 			delete(p.waiting, e.Node)
-			p.say(fmt.Sprintf("%s is Ready after %.1f s", e.Node, time.Since(p.began).Seconds()))
+			state := "Ready"
+			if e.OtherNetwork {
+				state = "up"
+			}
+			p.say(fmt.Sprintf("%s is %s after %.1f s", e.Node, state, time.Since(p.began).Seconds()))
 		case e.Node != "":
 			p.waiting[e.Node] = e.Text
 		}

@@ -76,6 +76,43 @@ spec:
 `
 )
 
+// ownNetwork brings a network plug-in as installers of networks do, by a pod that writes its configuration, and a Deployment that needs the network.
+const ownNetwork = `apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: own-network}
+spec:
+  selector: {matchLabels: {app: own-network}}
+  template:
+    metadata: {labels: {app: own-network}}
+    spec:
+      hostNetwork: true
+      terminationGracePeriodSeconds: 0
+      tolerations: [{operator: Exists}]
+      volumes: [{name: conf, hostPath: {path: /etc/cni/net.d}}]
+      containers:
+      - name: main
+        image: coracle.test/busybox:1
+        volumeMounts: [{name: conf, mountPath: /conf}]
+        command:
+        - sh
+        - -c
+        - |
+          echo '{"cniVersion": "1.1.0", "name": "own", "plugins": [{"type": "bridge", "bridge": "own0", "isGateway": true, "ipam": {"type": "host-local",
+            "ranges": [[{"subnet": "10.77.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}' > /conf/10-own.conflist
+          exec sleep infinity
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: main, image: coracle.test/busybox:1, command: [sleep, infinity]}]
+`
+
 // TestRun runs commands with a cluster each and checks that nothing is left of it.
 func TestRun(t *testing.T) {
 	slots.Take(t)
@@ -155,6 +192,16 @@ func TestRun(t *testing.T) {
 			t.Errorf("exit code %d for a manifest that is wrong", o.code)
 		}
 		l.Run("rm", "-r", "/srv/deploy")
+		l.compare(before)
+	})
+	t.Run("a network that a manifest brings", func(t *testing.T) {
+		l := l.in(t)
+		l.Run("sh", "-c", "mkdir -p /srv/own && cat > /srv/own/network.yaml <<'EOF'\n"+ownNetwork+"EOF\n"+
+			`cd /srv/own && echo 'flannel-backend: none' > coracle.yaml && echo 'kubelet-config-dir: kubelet' >> coracle.yaml && mkdir kubelet &&
+			printf 'apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 42\n' > kubelet/10-pods.conf`)
+		l.runCluster("", "--config", "/srv/own/coracle.yaml", "--image", "/var/lib/coracle/images/busybox.tar", "--manifest", "/srv/own/network.yaml", "--rollout", "--",
+			"kubectl", "get", "node", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status} {.items[*].status.capacity.pods}`).want(t, 0, "True 42")
+		l.Run("rm", "-r", "/srv/own")
 		l.compare(before)
 	})
 	for _, m := range []struct {

@@ -161,11 +161,8 @@ func (t *trial) run() (int, error) {
 	return code, err
 }
 
-// deploy applies the manifests, within the time that the cluster may take to be ready.
+// deploy applies the manifests, one of which may bring the nodes' network, within the time that the cluster may take to be ready.
 func (t *trial) deploy() error {
-	if len(t.manifests) == 0 {
-		return nil
-	}
 	late := exitcode.With(exitcode.TimedOut, fmt.Errorf("the cluster could not be used within %s", t.plan.Wait))
 	ctx, cancel := context.WithDeadlineCause(t.signals.ctx, t.began.Add(t.plan.Wait), late)
 	defer cancel()
@@ -174,9 +171,11 @@ func (t *trial) deploy() error {
 			return err
 		}
 	}
-	t.say("applied " + strings.Join(t.manifests, ", "))
-	if !t.rollout {
-		return nil
+	if len(t.manifests) > 0 {
+		t.say("applied " + strings.Join(t.manifests, ", "))
+	}
+	if err := t.session.AwaitNetwork(ctx); err != nil || !t.rollout || len(t.manifests) == 0 {
+		return err
 	}
 	return t.session.RollOut(ctx)
 }

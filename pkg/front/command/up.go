@@ -201,14 +201,18 @@ func upText(s localcluster.Store, r localcluster.Record, merged bool, took time.
 	for _, n := range r.Nodes {
 		nodes = append(nodes, fmt.Sprintf("%s %s", n.Name, n.IP))
 	}
+	lacks := ""
+	if r.OtherNetwork {
+		lacks = "\nIts network is to be a plug-in's (flannel-backend: none): without one, nodes are not Ready and pods do not start.\n"
+	}
 	return fmt.Sprintf(`
 Cluster %s is ready after %.1f s, context %s.
-
+%s
   Use it                    %s
   NodePorts are at          %s
   What the nodes say        coracle up logs %s
   Remove it                 coracle down%s
-`, r.Name, took.Seconds(), r.Context(), use, strings.Join(nodes, ", "), r.Name, name)
+`, r.Name, took.Seconds(), r.Context(), lacks, use, strings.Join(nodes, ", "), r.Name, name)
 }
 
 // downCommand removes local clusters.

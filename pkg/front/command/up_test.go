@@ -57,5 +57,7 @@ func TestUpTexts(t *testing.T) {
 	golden.Check(t, "testdata/up-list.golden", list.String())
 
 	s := localcluster.Store{Dir: "/clusters"}
-	golden.Check(t, "testdata/up-welcome.golden", upText(s, twoClusters(now)[0], true, 4*time.Second)+upText(s, twoClusters(now)[1], false, 9*time.Second))
+	own := twoClusters(now)[1]
+	own.OtherNetwork = true
+	golden.Check(t, "testdata/up-welcome.golden", upText(s, twoClusters(now)[0], true, 4*time.Second)+upText(s, own, false, 9*time.Second))
 }

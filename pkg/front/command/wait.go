@@ -73,6 +73,7 @@ func waitCommand() *cobra.Command {
 	names := c.Flags().StringSlice("for", nil, "What to wait for, of api, node and dns (default all of them)")
 	timeout := c.Flags().Duration("timeout", 5*time.Minute, "How long to wait at most; 0 only looks")
 	quiet := c.Flags().BoolP("quiet", "q", false, "Print nothing but errors")
+	lax := c.Flags().Bool("without-network", false, "Do not wait for the network of a plug-in of yours (--flannel-backend=none), without which a node is not Ready")
 	w := whereFlags(c)
 	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"api", "node", "dns"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -90,7 +91,7 @@ func waitCommand() *cobra.Command {
 		if *quiet {
 			out = io.Discard
 		}
-		return (&waiting{where: *w, wanted: wanted, explicit: len(*names) > 0, out: out, once: *timeout <= 0}).run(ctx)
+		return (&waiting{where: *w, wanted: wanted, explicit: len(*names) > 0, out: out, once: *timeout <= 0, withoutNetwork: *lax}).run(ctx)
 	}
 	return c
 }
@@ -116,7 +117,9 @@ type waiting struct {
 	explicit bool // the conditions were named: one that is switched off is an error
 	out      io.Writer
 	once     bool
-	printed  map[string]string // the last message of each condition
+	// withoutNetwork takes a node for ready that lacks only a network which is not coracle's.
+	withoutNetwork bool
+	printed        map[string]string // the last message of each condition
 }
 
 // retryProbe is the pause after a failed probe. Only units that are ready are probed.
@@ -170,7 +173,9 @@ func (w *waiting) look(ctx context.Context) (missing []string, probed bool, err 
 				}
 				continue
 			}
-			why = unready(cfg.Dirs, c)
+			if why = unready(cfg.Dirs, c); w.withoutNetwork && cfg.Network.Backend == config.BackendNone && strings.Contains(why, networkMissing) {
+				why = ""
+			}
 		}
 		if why == "" && c.probe != nil {
 			if err := c.probe(ctx, cfg); err != nil {
@@ -198,6 +203,9 @@ func (w *waiting) say(name, why string) {
 	}
 	fmt.Fprintf(w.out, "waiting for %s: %s\n", name, brief(why))
 }
+
+// networkMissing is part of what a node says that is not Ready because no network plug-in is installed.
+const networkMissing = "NetworkPluginNotReady"
 
 // brief shortens a text to one line of at most 160 bytes.
 func brief(text string) string {

@@ -173,6 +173,37 @@ func TestWaitLeavesOutWhatIsOff(t *testing.T) {
 	}
 }
 
+// TestWaitWithoutNetwork: a node counts as ready that lacks nothing but the network of another's plug-in, if that is asked for.
+func TestWaitWithoutNetwork(t *testing.T) {
+	lacking, other := ready("node-ready"), ready("node-ready")
+	lacking.Waiting = "the node to be Ready: KubeletNotReady: container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
+	other.Waiting = "the node to be Ready: KubeletNotReady: PLEG is not healthy"
+	for _, c := range []struct {
+		name    string
+		backend config.Backend
+		lax     bool
+		says    lifecycle.Status
+		ready   bool
+	}{
+		{"asked for", config.BackendNone, true, lacking, true},
+		{"not asked for", config.BackendNone, false, lacking, false},
+		{"coracle's network", config.VXLAN, true, lacking, false},
+		{"something else", config.BackendNone, true, other, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			m.cfg.Network.Backend = c.backend
+			m.start()
+			m.tell(state.Node, c.says)
+			w := m.waiting(&bytes.Buffer{}, "node")
+			w.once, w.withoutNetwork = true, c.lax
+			if err := w.run(t.Context()); (err == nil) != c.ready {
+				t.Errorf("it is ready: %v; %v", c.ready, err)
+			}
+		})
+	}
+}
+
 func TestProbeDNSWithNobodyToAsk(t *testing.T) {
 	var cfg config.Config
 	if err := probeDNS(t.Context(), cfg); err != nil {
