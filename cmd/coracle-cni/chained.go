@@ -31,7 +31,7 @@ func newChain(upstream map[string]skel.CNIFuncs) chain {
 		{"bandwidth", upstream["bandwidth"], map[string]any{},
 			func(c conf) (any, bool) {
 				b := c.RuntimeConfig.Bandwidth
-				return map[string]any{"bandwidth": b}, len(b) > 0
+				return map[string]any{"bandwidth": bounded(b)}, len(b) > 0
 			}},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -99,7 +100,7 @@ func (h *liveHost) call(verb, pod string, prev json.RawMessage) ([]byte, error) 
 	if strings.Contains(pod, "wishes") {
 		conf["runtimeConfig"] = map[string]any{
 			"portMappings": []map[string]any{{"hostPort": 18080, "containerPort": 80, "protocol": "tcp"}},
-			"bandwidth":    map[string]any{"ingressRate": 8_000_000, "ingressBurst": 8_000_000, "egressRate": 4_000_000, "egressBurst": 4_000_000},
+			"bandwidth":    map[string]any{"ingressRate": 8_000_000, "ingressBurst": math.MaxUint32, "egressRate": 40_000_000, "egressBurst": math.MaxUint32},
 		}
 	}
 	if prev != nil {
@@ -227,6 +228,9 @@ func (h *liveHost) wishes(t *testing.T) {
 		pod := h.pod(t, fmt.Sprintf("wishes-%t", prev))
 		ips, result := h.add(t, pod)
 		rules, shapers := state()
+		if !strings.Contains(shapers, "rate 8Mbit burst 128Kb") || !strings.Contains(shapers, "rate 40Mbit burst 500000b") {
+			t.Errorf("shapers with bursts in which their rates hold: %s", shapers)
+		}
 		if !strings.Contains(rules, "18080") || !strings.Contains(rules, ips[0].String()+":80") || strings.Count(shapers, "tbf") != 2 {
 			t.Errorf("host port 18080 to %s, and two shapers: %s\n%s", ips[0], rules, shapers)
 		}

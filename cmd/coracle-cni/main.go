@@ -9,11 +9,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/version"
 )
 
 func main() {
 	plugins := upstream()
 	plugins["coracle"] = coracleMain
+	if shaper, ok := verbs()["bandwidth"]; ok {
+		plugins["bandwidth"] = func() {
+			skel.PluginMainFuncs(boundedVerbs(shaper), version.VersionsStartingFrom("0.3.0"), "bandwidth: limits pods' rates")
+		}
+	}
 
 	name := filepath.Base(os.Args[0])
 	if _, ok := plugins[name]; !ok && len(os.Args) > 1 {
