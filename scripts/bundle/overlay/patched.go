@@ -48,8 +48,11 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		"libcontainer/seccomp/coracle.go":          "files/runc/seccomp.go.txt",
 		"libcontainer/seccomp/patchbpf/coracle.go": "files/runc/patchbpf.go.txt",
 	}},
-	// A pipe takes no memory while it is silent.
-	"fifo": {"github.com/containerd/fifo", nil, nil, map[string]string{"coracle.go": "files/fifo/fifo.go.txt"}},
+	// A pipe takes no memory while it is silent. And containerd, which cancels the openings of an ended container's outputs, gets what was written to them
+	// also if the goroutine that opens one has not run since: fifo v1.1.0 loses it.
+	"fifo": {"github.com/containerd/fifo", nil, []change{
+		{file: "fifo.go", old: "\t\t\tdefault:\n\t\t\t\tf.Close()\n", new: "\t\t\tdefault:\n\t\t\t\tif block || flag != syscall.O_RDONLY || !f.release() {\n\t\t\t\t\tf.Close()\n\t\t\t\t}\n"},
+	}, map[string]string{"coracle.go": "files/fifo/fifo.go.txt"}},
 	// The kubelet's loops run at once when they are waited for, and seldom when nothing happens: its volume manager's two of 100 ms, and the one that lists
 	// all pods every second. Its certificates can be replaced while it runs. The API server's requests to kubelets go on when their certificate is replaced.
 	"kubernetes": {"k8s.io/kubernetes", []string{"LICENSE", "go.mod", "cmd", "pkg", "plugin", "third_party"}, []change{
