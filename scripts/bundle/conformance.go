@@ -88,9 +88,10 @@ func conformanceRecipes(busybox, programs, sources string) (map[string]oci.Image
 		}
 		return all
 	}
-	html := func(name string) oci.Image { // they are agnhost's web server upstream
+	html := func(name string) oci.Image { // upstream they are made of agnhost, which is made of Alpine Linux; a test looks for that
 		files := map[string]string{"data.json": filepath.Join(sources, name, "html/data.json"), name + ".jpg": filepath.Join(sources, name, "html", name+".jpg")}
-		return oci.Image{Files: with(shell, files), Cmd: []string{"httpd", "-f", "-p", "80", "-h", "/"}}
+		release := oci.File{Path: "etc/os-release", Mode: 0o644, Data: []byte("PRETTY_NAME=\"Debian's busybox, in place of Alpine Linux\"\n")}
+		return oci.Image{Files: with(shell, files, release), Cmd: []string{"httpd", "-f", "-p", "80", "-h", "/"}}
 	}
 	nginx := dynamic(map[string]string{"usr/sbin/nginx": "/usr/sbin/nginx"})
 	nginx["etc/nginx/mime.types"], nginx["usr/share/nginx/html/index.html"] = "/etc/nginx/mime.types", "/usr/share/nginx/html/index.html"
