@@ -93,11 +93,14 @@ func conformanceRecipes(busybox, programs, sources string) (map[string]oci.Image
 		release := oci.File{Path: "etc/os-release", Mode: 0o644, Data: []byte("PRETTY_NAME=\"Debian's busybox, in place of Alpine Linux\"\n")}
 		return oci.Image{Files: with(shell, files, release), Cmd: []string{"httpd", "-f", "-p", "80", "-h", "/"}}
 	}
+	// Tests expect that the shell hands variables like data-1 on, as upstream's busybox does, and Debian's older one does not.
+	bash := dynamic(map[string]string{"bin/sh": "/bin/bash"})
+	bash["bin/probe"] = program("probe")
 	nginx := dynamic(map[string]string{"usr/sbin/nginx": "/usr/sbin/nginx"})
 	nginx["etc/nginx/mime.types"], nginx["usr/share/nginx/html/index.html"] = "/etc/nginx/mime.types", "/usr/share/nginx/html/index.html"
 	images := map[string]oci.Image{
 		e2eTests + "agnhost":           {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, Files: agnhost},
-		e2eTests + "busybox":           {Cmd: []string{"sh"}, Files: with(shell, map[string]string{"bin/probe": program("probe")})},
+		e2eTests + "busybox":           {Cmd: []string{"sh"}, Files: with(shell, bash)},
 		e2eTests + "glibc-dns-testing": {Cmd: []string{"sh"}, Files: with(shell, dynamic(debian))},
 		e2eTests + "kitten":            html("kitten"),
 		e2eTests + "nautilus":          html("nautilus"),
