@@ -55,6 +55,7 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 	}, map[string]string{"coracle.go": "files/fifo/fifo.go.txt"}},
 	// The kubelet's loops run at once when they are waited for, and seldom when nothing happens: its volume manager's two of 100 ms, and the one that lists
 	// all pods every second. Its certificates can be replaced while it runs. The API server's requests to kubelets go on when their certificate is replaced.
+	// It asks the runtime once where a container's log is, and not every 10 s.
 	"kubernetes": {"k8s.io/kubernetes", []string{"LICENSE", "go.mod", "cmd", "pkg", "plugin", "third_party"}, []change{
 		{file: "pkg/kubelet/volumemanager/volume_manager.go", old: importOfWait, new: importOfOndemand},
 		{file: "pkg/kubelet/volumemanager/reconciler/reconciler.go", old: importOfWait, new: importOfOndemand},
@@ -63,6 +64,10 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "pkg/kubelet/client/kubelet_client.go", old: "return transport.New(", new: "return newReloading("},
 		{file: "pkg/kubelet/container/cache.go", old: "\tc.subscribers[id] = append(", new: "\tWant()\n\tc.subscribers[id] = append("},
 		{file: "pkg/kubelet/kubelet.go", old: "if utilfeature.DefaultFeatureGate.Enabled(features.EventedPLEG) {", new: "if true {"},
+		{file: "pkg/kubelet/logs/container_log_manager.go", old: "\tmonitoringPeriod metav1.Duration\n", new: "\tmonitoringPeriod metav1.Duration\n\tpaths sync.Map // by the containers' IDs\n"},
+		{file: "pkg/kubelet/logs/container_log_manager.go", old: "\tfor _, container := range containers {\n", new: "\tc.forget(containers)\n\tfor _, container := range containers {\n"},
+		{file: "pkg/kubelet/logs/container_log_manager.go", old: "\tid := key\n", new: "\tid := key\n\tif c.small(id) {\n\t\treturn\n\t}\n"},
+		{file: "pkg/kubelet/logs/container_log_manager.go", old: "\tpath := resp.GetStatus().GetLogPath()\n", new: "\tpath := resp.GetStatus().GetLogPath()\n\tc.paths.Store(id, path)\n"},
 		{file: "pkg/kubelet/pleg/evented.go", old: "e.podRelister.RequestRelist(logger, podID)", new: "kubecontainer.Want()"},
 		{file: "pkg/kubelet/pleg/evented.go", old: "if numAttempts >= e.eventedPlegMaxStreamRetries {\n", new: "if numAttempts >= e.eventedPlegMaxStreamRetries {\n\t\t\t\teventless.Store(true)\n"},
 		{file: "pkg/kubelet/pleg/evented.go", old: "\t\"k8s.io/kubernetes/pkg/kubelet/metrics\"\n", new: "\tkubecontainer \"k8s.io/kubernetes/pkg/kubelet/container\"\n\t\"k8s.io/kubernetes/pkg/kubelet/metrics\"\n"},
@@ -76,6 +81,7 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		"pkg/kubelet/certificate/coracle.go":             "files/kubernetes/certificate.go.txt",
 		"pkg/kubelet/client/coracle.go":                  "files/kubernetes/client.go.txt",
 		"pkg/kubelet/container/coracle.go":               "files/kubernetes/container.go.txt",
+		"pkg/kubelet/logs/coracle.go":                    "files/kubernetes/logs.go.txt",
 		"pkg/kubelet/pleg/coracle.go":                    "files/kubernetes/pleg.go.txt",
 		"pkg/kubelet/volumemanager/ondemand/ondemand.go": "files/kubernetes/ondemand.go.txt",
 	}},
@@ -104,6 +110,16 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "manager/container.go", old: "> 5*time.Second || shouldUpdateSubcontainers", new: "> 30*time.Second || shouldUpdateSubcontainers"},
 		{file: "manager/manager.go", old: "	for i := range stats[0].Filesystem {\n", new: "	if len(stats) == 0 {\n		return nil, memory.ErrDataNotFound\n	}\n	for i := range stats[0].Filesystem {\n"},
 	}, nil},
+	// Half of the 28 files that cadvisor reads of each control group of cgroup v1 are for figures that it does not show: those of memory with swap, by NUMA node and
+	// of TCP, the limit and history of the kernel's memory, and each processor's part. Nobody else reads statistics with this module.
+	"cgroups": {"github.com/opencontainers/cgroups", nil, []change{
+		{file: "fs/memory.go", old: memsw, new: ""},
+		{file: "fs/memory.go", old: kernelTCP, new: ""},
+		{file: "fs/memory.go", old: numa, new: ""},
+		{file: "fs/memory.go", old: "\tmemoryData.Usage = value\n", new: "\tif memoryData.Usage = value; name != \"\" {\n\t\treturn memoryData, nil\n\t}\n"},
+		{file: "fs/cpuacct.go", old: perCPU, new: ""},
+		{file: "fs/cpuacct.go", old: storesPerCPU, new: ""},
+	}, nil},
 }
 
 // trims are what is left out of changed modules, by the names of their directories.
@@ -123,27 +139,6 @@ var trims = map[string]trim{
 		calls:     []string{"RegisterCommand(*)", "RegisterModule(PKIRootCAPool)", "RegisterModule(PKIIntermediateCAPool)"},
 	},
 }
-
-const (
-	importOfWait     = "\t\"k8s.io/apimachinery/pkg/util/wait\"\n"
-	importOfHelmPath = "\t\"helm.sh/helm/v4/pkg/helmpath\"\n"
-	withWazero       = `	cc, err := wazero.NewCompilationCacheWithDir(helmpath.CachePath("wazero-build"))
-	if err != nil {
-		return nil, fmt.Errorf("failed to create wazero compilation cache: %w", err)
-	}
-`
-	withExtism = `			"extism/v1": &RuntimeExtismV1{
-				HostFunctions:    map[string]extism.HostFunction{},
-				CompilationCache: cc,
-			},
-`
-	flushesOTLP = `	return errors.Join(
-		m.meterProvider.ForceFlush(ctx),
-		m.meterProvider.Shutdown(ctx),
-	)
-`
-	importOfOndemand = "\twait \"k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand\"\n"
-)
 
 // WritePatched writes the changed sources of modules to out/NAME each, and out/go.mod, a copy of that in the directory module with which they are used.
 // names are separated by commas. (The go command's overlays cannot replace files in the module cache.)

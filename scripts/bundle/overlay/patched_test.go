@@ -58,14 +58,25 @@ func TestPatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
-	if err := WritePatched("fifo,kubernetes,caddy,cadvisor", root, out); err != nil {
+	if err := WritePatched("fifo,kubernetes,caddy,cadvisor,cgroups", root, out); err != nil {
 		t.Fatal(err)
+	}
+	upstream, err := filepath.Glob(filepath.Join(out, "cgroups/fs/*_test.go")) // they want what is not read
+	if err != nil || len(upstream) == 0 {
+		t.Fatalf("upstream's tests of cgroups are %q, %v", upstream, err)
+	}
+	for _, file := range upstream {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for dir, file := range map[string]string{
 		"cadvisor/manager":                              "files/cadvisor/manager_test.go.txt",
+		"cgroups/fs":                                    "files/cgroups/fs_test.go.txt",
 		"fifo":                                          "files/fifo/fifo_test.go.txt",
 		"kubernetes/pkg/kubelet/certificate":            "files/kubernetes/certificate_test.go.txt",
 		"kubernetes/pkg/kubelet/client":                 "files/kubernetes/client_test.go.txt",
+		"kubernetes/pkg/kubelet/logs":                   "files/kubernetes/logs_test.go.txt",
 		"kubernetes/pkg/kubelet/pleg":                   "files/kubernetes/pleg_test.go.txt",
 		"kubernetes/pkg/kubelet/volumemanager/ondemand": "files/kubernetes/ondemand_test.go.txt",
 	} {
@@ -83,8 +94,8 @@ func TestPatched(t *testing.T) {
 	}
 	// With the settings of scripts/build, which has compiled most of it.
 	test := exec.Command("go", "test", "-trimpath", "-tags", strings.TrimSpace(string(tags)), "-count=1", "-timeout=1m", "-modfile", filepath.Join(out, "go.mod"), patches["fifo"].module,
-		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand",
-		"./pkg/network/gateway/dataplane", "github.com/google/cadvisor/lib/manager")
+		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/logs", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand",
+		"./pkg/network/gateway/dataplane", "github.com/google/cadvisor/lib/manager", "github.com/opencontainers/cgroups/fs")
 	test.Dir = root
 	if out, err := test.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
