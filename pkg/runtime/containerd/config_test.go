@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/plugin"
+	"github.com/containerd/plugin/registry"
+
 	"github.com/coracle-dev/coracle/test/golden"
 )
 
@@ -27,6 +30,7 @@ func TestRender(t *testing.T) {
 	bare := example()
 	bare.Snapshotter, bare.RestrictOOMScore, bare.UnprivilegedICMP, bare.UnprivilegedPorts = native, true, false, false
 	bare.NoKeyrings = true
+	known := map[string]bool{}
 	for name, c := range map[string]Containerd{"default": example(), "systemd": systemd, "bare": bare} {
 		t.Run(name, func(t *testing.T) {
 			got, err := c.render()
@@ -38,8 +42,17 @@ func TestRender(t *testing.T) {
 			if _, err := c.write(); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := load(t.Context(), c.ConfigFile, c.DropIns); err != nil {
-				t.Errorf("containerd does not understand it: %v", err)
+			config, err := load(t.Context(), c.ConfigFile, c.DropIns)
+			if err != nil {
+				t.Fatalf("containerd does not understand it: %v", err)
+			}
+			for _, r := range registry.Graph(func(*plugin.Registration) bool { return false }) {
+				known[r.URI()] = true
+			}
+			for _, id := range config.DisabledPlugins { // upstream renames them
+				if !known[id] {
+					t.Errorf("containerd has no plugin %s that could be disabled", id)
+				}
 			}
 		})
 	}
