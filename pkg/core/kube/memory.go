@@ -25,6 +25,7 @@ import (
 const (
 	gcStarting = 100
 	gcIdle     = 25
+	gcSteady   = 50
 	gcBusy     = 100
 	// gcRoom is how much garbage in bytes a process under load may have before it is collected, although that is more than gcBusy allows: a collection
 	// costs what the objects in use cost, however little garbage it finds. The gateway, with 6 MB in use, serves a third more requests.
@@ -34,8 +35,11 @@ const (
 	// statistics of all pods, every 10 s, cause two. From then on it is halved after a review that has found at most few collections, and gcIdle after
 	// one that has found none.
 	busyBelow = time.Second
-	review    = 20 * time.Second
-	few       = 4
+	// steadyBelow is the time for nine collections at gcIdle below which a little load stays, such as the statistics of a full node, whose objects a collection
+	// every three seconds would mark for nothing. The value is gcSteady then, as long as that takes less than twice the time.
+	steadyBelow = 45 * time.Second
+	review      = 20 * time.Second
+	few         = 4
 
 	// startLasts is the time after which a start is taken for finished.
 	startLasts = 20 * time.Second
@@ -89,11 +93,13 @@ func (c *collector) collected(now time.Time, live uint64) {
 		return
 	}
 	c.recent++
-	load := now.Sub(c.last[1]) < busyBelow || now.Sub(c.last[8]) < 10*busyBelow
+	most := c.least(now)
+	if now.Sub(c.last[1]) < busyBelow || now.Sub(c.last[8]) < 10*busyBelow {
+		most = max(gcBusy, int(100*gcRoom/live))
+	}
 	copy(c.last[1:], c.last[:])
 	c.last[0] = now
-	most := max(gcBusy, int(100*gcRoom/live))
-	if !load || c.percent >= most {
+	if c.percent >= most {
 		return
 	}
 	if c.percent == gcIdle {
@@ -103,17 +109,25 @@ func (c *collector) collected(now time.Time, live uint64) {
 	debug.SetGCPercent(c.percent)
 }
 
+// least returns the value without load: how many collections there would be at gcIdle decides.
+func (c *collector) least(now time.Time) int {
+	if now.Sub(c.last[8]) < steadyBelow*time.Duration(min(c.percent, gcSteady))/gcIdle {
+		return gcSteady
+	}
+	return gcIdle
+}
+
 // review lowers GOGC after load.
 func (c *collector) review() {
 	c.mu.Lock()
-	recent, percent := c.recent, c.percent
+	recent, percent, least := c.recent, c.percent, c.least(time.Now())
 	c.recent = 0
 	c.mu.Unlock()
 	switch {
 	case recent == 0:
 		percent = gcIdle
 	case recent <= few:
-		percent /= 2
+		percent = max(percent/2, min(percent, least))
 	}
 	if recent <= few {
 		c.set(percent)
