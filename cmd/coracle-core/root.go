@@ -25,6 +25,7 @@ func commands() []*cobra.Command {
 		statusCommand(),
 		doctorCommand(),
 		dashboardCommand(),
+		conformanceCommand(),
 		gatewayAPICommand(),
 		kubeconfigCommand(),
 		traceCommand(),

@@ -52,6 +52,7 @@ func groups(core []*cobra.Command, help *cobra.Command) []group {
 			logsCommand(),
 			auditCommand(),
 			other("trace", "Show where the time of the last start went"),
+			other("conformance", "Run Kubernetes' conformance tests, and pack the results for the CNCF"),
 			other("support-bundle", "Collect logs, states and facts for a bug report in one file"),
 		}},
 		{"Manage the cluster", []*cobra.Command{
