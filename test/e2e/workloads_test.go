@@ -25,6 +25,7 @@ func TestWorkloads(t *testing.T) {
 	t.Run("commands", func(t *testing.T) { testCommands(t, h.For(t)) })
 	t.Run("manifests", func(t *testing.T) { testManifests(t, h.For(t)) })
 	t.Run("Corefile", func(t *testing.T) { testCorefile(t, h.For(t)) })
+	t.Run("conformance", func(t *testing.T) { testConformance(t, h.For(t)) })
 	h.Apply(manifest(t, "workloads.yaml"))
 	h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=3m")
 	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "pod/hostport", "pod/hostnetwork", "pod/stdin", "--timeout=3m")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -81,6 +82,30 @@ func (i Image) With(t testing.TB, file, text string) Image {
 	must(err)
 	must(w.Close())
 
+	return i.change(t, func(add func(string, []byte) ocispec.Descriptor, manifest *ocispec.Manifest, config *ocispec.Image) {
+		top := add(ocispec.MediaTypeImageLayer, layer.Bytes())
+		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, top.Digest)
+		manifest.Layers = append(manifest.Layers, top)
+	})
+}
+
+// Running returns the image with another entry point.
+func (i Image) Running(t testing.TB, command ...string) Image {
+	t.Helper()
+	return i.change(t, func(_ func(string, []byte) ocispec.Descriptor, _ *ocispec.Manifest, config *ocispec.Image) {
+		config.Config.Entrypoint, config.Config.Cmd = command, nil
+	})
+}
+
+// change returns the image with another manifest and configuration. add adds a blob.
+func (i Image) change(t testing.TB, edit func(add func(mediaType string, data []byte) ocispec.Descriptor, manifest *ocispec.Manifest, config *ocispec.Image)) Image {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	out := Image{blobs: maps.Clone(i.blobs)}
 	add := func(mediaType string, data []byte) ocispec.Descriptor {
 		desc := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
@@ -91,17 +116,45 @@ func (i Image) With(t testing.TB, file, text string) Image {
 	must(json.Unmarshal(i.blobs[i.manifest(t).Digest], &manifest))
 	var config ocispec.Image
 	must(json.Unmarshal(i.blobs[manifest.Config.Digest], &config))
-	top := add(ocispec.MediaTypeImageLayer, layer.Bytes())
-	config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, top.Digest)
+	edit(add, &manifest, &config)
 	config.History = nil
 	data, err := json.Marshal(config)
 	must(err)
 	manifest.Config = add(ocispec.MediaTypeImageConfig, data)
-	manifest.Layers = append(manifest.Layers, top)
 	data, err = json.Marshal(manifest)
 	must(err)
 	out.target = add(ocispec.MediaTypeImageManifest, data)
 	return out
+}
+
+// Write writes the image under a name to an archive in OCI layout.
+func (i Image) Write(t testing.TB, name, path string) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := os.Create(path)
+	must(err)
+	defer file.Close()
+	w := tar.NewWriter(file)
+	add := func(name string, data []byte) {
+		must(w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data))}))
+		_, err := w.Write(data)
+		must(err)
+	}
+	target := i.target
+	target.Annotations = map[string]string{images.AnnotationImageName: name}
+	index, err := json.Marshal(ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{target}})
+	must(err)
+	add(ocispec.ImageLayoutFile, []byte(`{"imageLayoutVersion":"`+ocispec.ImageLayoutVersion+`"}`))
+	add(ocispec.ImageIndexFile, index)
+	for sum, data := range i.blobs {
+		add("blobs/sha256/"+sum.Encoded(), data)
+	}
+	must(w.Close())
 }
 
 // manifest is the first manifest of an index, or the image's own manifest.

@@ -23,7 +23,7 @@ const (
 	callTimeout  = 30 * time.Second // for an answer of the API
 	patience     = 10 * time.Minute // for an API that does not answer while the tests run
 	placePatient = 2 * time.Minute  // for the pod to be scheduled
-	pullPatience = 20 * time.Second // while the image cannot be pulled: the first try can fail by chance
+	pullPatience = 12 * time.Second // while the image cannot be pulled: the first try can fail by chance
 	poll         = time.Second
 )
 

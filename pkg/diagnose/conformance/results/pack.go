@@ -48,7 +48,7 @@ type Run struct {
 func (r Run) ours() bool { return strings.Contains(r.Version, "+coracle") }
 
 // version matches a cluster's version: the release of Kubernetes, its first two numbers, and what a distributor adds.
-var version = regexp.MustCompile(`^((v[0-9]{1,4}\.[0-9]{1,4})\.[0-9]{1,4}(?:-(?:alpha|beta|rc)\.[0-9]{1,4})?)(?:[-+][0-9A-Za-z.+-]{1,60})?$`)
+var version = regexp.MustCompile(`^((v[0-9]{1,4}\.[0-9]{1,4})\.[0-9]{1,4}(?:-(?:alpha|beta|rc)\.[0-9]{1,4})?)(?:[-+.][0-9A-Za-z.+-]{1,60})?$`)
 
 // Release is the release of Kubernetes that the cluster's version names, without what its distributor adds; "" if it names none.
 func (r Run) Release() string { return r.part(1) }
