@@ -26,8 +26,8 @@ func conformanceCommand() *cobra.Command {
 		Long: `Run Kubernetes' conformance tests in a cluster, and pack the results as the CNCF asks for them: https://github.com/cncf/k8s-conformance.
 
 It runs the image that each release of Kubernetes has for this, in a pod with all rights in namespace conformance, prints the
-tests' log, fetches it with the JUnit file, and removes what it has made, also when it is interrupted. All tests take some two hours, and
-need two nodes that do nothing else. The command fails if a test fails.
+tests' log, fetches it with the JUnit file, and removes what it has made, also when it is interrupted. All tests take an hour or more,
+and need two nodes that do nothing else. The command fails if a test fails.
 
 Any cluster will do, not only one of coracle, with an administrator's kubeconfig.`,
 		Example: `# All of it, for a certificate

@@ -24,7 +24,7 @@ func testConformance(t *testing.T, h *hosts.Host) {
 	c := conformanceRun{Host: h, image: image}
 
 	c.fails(t, "need 2 nodes", "--image", image)
-	h.Run("sh", "-c", "sed 's/^  user:$/  user:\\n    as: a-viewer/' /etc/coracle/kubeconfig.yaml >/root/viewer.yaml")
+	h.Run("sh", "-c", "sed -E 's/^( *)client-certificate-data:/\\1as: a-viewer\\n&/' /etc/coracle/kubeconfig.yaml >/root/viewer.yaml")
 	c.fails(t, `"a-viewer" may not do everything`, "--kubeconfig", "/root/viewer.yaml", "--focus", "passes")
 	c.passes(t)
 	out := c.fails(t, "1 of 2 tests failed", "--image", image, "--focus", "fails", "--output", "/root/failed")
