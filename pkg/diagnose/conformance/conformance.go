@@ -20,11 +20,11 @@ const Repository = "registry.k8s.io/conformance"
 
 // Limits of how long the command waits.
 const (
-	callTimeout  = 30 * time.Second // for an answer of the API
-	patience     = 10 * time.Minute // for an API that does not answer while the tests run
-	placePatient = 2 * time.Minute  // for the pod to be scheduled
-	pullPatience = 12 * time.Second // while the image cannot be pulled: the first try can fail by chance
-	poll         = time.Second
+	callTimeout   = 30 * time.Second // for an answer of the API
+	patience      = 10 * time.Minute // for an API that does not answer while the tests run
+	placePatience = 2 * time.Minute  // for the pod to be scheduled
+	pullPatience  = 12 * time.Second // while the image cannot be pulled: the first try can fail by chance
+	poll          = time.Second
 )
 
 // Options says which tests are run, and what is done with them.

@@ -45,11 +45,16 @@ func (r *Runner) look(ctx context.Context) (*corev1.Pod, error) {
 // follow copies the tests' log to Out until they end, and returns their exit code.
 func (r *Runner) follow(ctx context.Context) (code int32, err error) {
 	c := copier{out: r.Out}
-	for {
+	for lost := false; ; {
 		stream, err := r.streams.CoreV1().Pods(namespace).GetLogs(podName, c.options()).Stream(ctx)
-		if err == nil {
+		switch {
+		case err == nil:
 			c.copy(stream)
 			stream.Close()
+			lost = false
+		case !lost && ctx.Err() == nil:
+			lost = true
+			r.note("the tests run on, and their log cannot be read; trying again: %v", err)
 		}
 		pod, err := r.look(ctx)
 		if err != nil {

@@ -36,7 +36,7 @@ func (r *Runner) awaitStart(ctx context.Context) error {
 		if trouble != nil && (final || time.Since(pulls) > pullPatience) {
 			return trouble
 		}
-		if why := unplaced(pod); why != "" && time.Since(began) > placePatient {
+		if why := unplaced(pod); why != "" && time.Since(began) > placePatience {
 			return fmt.Errorf("no node takes the tests' pod: %s", why)
 		}
 		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed {
