@@ -43,7 +43,7 @@ func (r *Runner) awaitStart(ctx context.Context) error {
 			return fmt.Errorf("the tests' pod has ended before it began: %s", said(pod.Status.Reason, pod.Status.Message))
 		}
 		if !told {
-			r.note("waiting for the image to be pulled")
+			r.note("waiting for the pod to start; its image may have to be pulled")
 		}
 		if lifecycle.Sleep(ctx, poll) != nil {
 			return ctx.Err()
