@@ -31,8 +31,8 @@ async function views() {
   for (const text of ["Gateway", "news.example.org:443", "46 days left"]) await shows("front", text);
   for (const text of ["HTTPRoute", "news.example.org", "storefront"]) await shows("news", text);
   await shows("archive", "ResolvedRefs: BackendNotFound");
-  await look(page, pictures, "gateway", object("gateway.networking.k8s.io/v1/gateways", "front"), ".summary dl");
-  await look(page, pictures, "route", object("gateway.networking.k8s.io/v1/httproutes", "archive"), ".summary dl");
+  await look(page, pictures, "gateway", object("gateway.networking.k8s.io/v1/gateways", "front"), '.conditions li:has-text("https: Programmed True")');
+  await look(page, pictures, "route", object("gateway.networking.k8s.io/v1/httproutes", "archive"), '.conditions li:has-text("at front: ResolvedRefs False")');
   await look(page, pictures, "events", "#/events", ".events li");
   await look(page, pictures, "addons", "#/addons", ".chips .badge");
   await look(page, pictures, "backups", "#/backups", ".backups strong");

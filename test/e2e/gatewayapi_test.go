@@ -104,7 +104,7 @@ func testGatewayInfrastructure(t *testing.T, g *ingresses) {
 	g.Kubectl("patch", name, "--type=merge", "-p", `{"spec": {"infrastructure": {"labels": {"team": "web"}, "annotations": {"example.org/about": "the front"}}}}`)
 	hosts.Eventually(t, 10*time.Second, func() error {
 		got := g.Kubectl("get", "service", "front-coracle", "--ignore-not-found", "-o", `jsonpath={.metadata.labels.team} {.metadata.annotations.example\.org/about} {.spec.clusterIP} {.spec.ports[*].port}`)
-		return contains("the Service", got, "web the front None 80")
+		return contains("the Service", got, "web the front None 6443 80")
 	})
 	const host = "front-coracle.default.svc.cluster.local"
 	g.Apply(httpRoute(host, "web"))

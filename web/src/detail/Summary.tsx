@@ -6,6 +6,7 @@ import { bytes, cores, quantity, when } from "../format";
 import { type Health, counts, podHealth, restarts, roles, selects } from "../health";
 import { type Kind, kinds, link } from "../kinds";
 import { latest, useMetrics } from "../metrics";
+import { backends, hosts } from "../picture/layout";
 import { kindNamed, owner, useList } from "../state";
 import { Chart } from "../ui/Chart";
 import { Age, Badge, Card, Note } from "../ui/parts";
@@ -64,6 +65,18 @@ function factsOf(kind: Kind, o: Obj): Fact[] {
       ];
     case kinds.cronjobs:
       return [["Schedule", o.spec?.schedule], ["Last started", s.lastScheduleTime && when(s.lastScheduleTime)]];
+  }
+  if (kind === kinds.gateways || kind === kinds.listenersets) {
+    return [
+      ["Class", o.spec?.gatewayClassName], ["Addresses", ((s.addresses ?? []) as any[]).map((a) => a.value).join(", ")],
+      ["Listeners", ((o.spec?.listeners ?? []) as any[]).map((l) => `${l.name}: ${l.protocol} ${l.hostname ?? "any host"}:${l.port}`).join(", ")],
+    ];
+  }
+  if (kind === kinds.ingresses || o.spec?.parentRefs) {
+    return [
+      ["Hosts", hosts(o).join(", ")], ["Attached to", ((o.spec?.parentRefs ?? []) as any[]).map((p) => p.name).join(", ")],
+      ["Leads to", backends(o).length > 0 && <>{backends(o).map((b) => <a key={b} href={link(kinds.services, o.metadata.namespace, b)}>{b} </a>)}</>],
+    ];
   }
   const n = counts(o);
   const containers = (o.spec?.template?.spec?.containers ?? []) as any[];
@@ -128,14 +141,15 @@ function PodsOf({ kind, object: o }: { kind: Kind; object: Obj }) {
 }
 
 function Conditions({ object: o }: { object: Obj }) {
-  const all: any[] = o.status?.conditions ?? [];
+  const parts: [string, any][] = [["", o.status], ...((o.status?.parents ?? []) as any[]).map((p): [string, any] => [`at ${p.parentRef.name}: `, p]), ...((o.status?.listeners ?? []) as any[]).map((l): [string, any] => [`${l.name}: `, l])];
+  const all: any[] = parts.flatMap(([of, p]) => ((p?.conditions ?? []) as any[]).map((c) => ({ ...c, of })));
   if (all.length === 0) return null;
   return (
     <Card title="Conditions">
       <ul class="plain conditions">
-        {all.map((c) => (
-          <li key={c.type}>
-            <span><strong>{c.type}</strong> {c.status}{c.reason ? ` · ${c.reason}` : ""}</span>
+        {all.map((c, i) => (
+          <li key={i}>
+            <span>{c.of}<strong>{c.type}</strong> {c.status}{c.reason ? ` · ${c.reason}` : ""}</span>
             <span class="faint"><Age from={c.lastTransitionTime} /></span>
             {c.message && <span class="faint message">{c.message}</span>}
           </li>
