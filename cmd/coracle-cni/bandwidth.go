@@ -2,14 +2,21 @@ package main
 
 import (
 	"encoding/json"
-	"maps"
-	"strconv"
+	"math"
 
 	"github.com/containernetworking/cni/pkg/skel"
 )
 
-// unlimited is the burst in bits with which containerd passes on the rate of a pod's annotation: 512 MiB, which would come at full speed.
-const unlimited = "4294967295"
+// rates are what a pod wants of the plugin bandwidth, in bits and bits per second. containerd writes the names with a capital.
+type rates struct {
+	IngressRate  uint64 `json:"ingressRate"`
+	IngressBurst uint64 `json:"ingressBurst"`
+	EgressRate   uint64 `json:"egressRate"`
+	EgressBurst  uint64 `json:"egressBurst"`
+}
+
+// unlimited is the burst with which containerd passes on the rate of a pod's annotation: 512 MiB, which would come at full speed.
+const unlimited = math.MaxUint32
 
 // Bounds of the burst that takes its place: a tenth of a second's worth, but at least what a rate of 10 Mbit/s has, which is more than the largest packet.
 // The plugin bandwidth counts bursts in ticks of 64 ns, of which four minutes' worth fits into its 32 bits.
@@ -19,21 +26,20 @@ const (
 	longestBurst   = 200     // seconds
 )
 
-// burst is the burst in bits that a pod may have at a rate in bits per second.
+// burst is the burst that a pod may have at a rate.
 func burst(rate uint64) uint64 {
 	return max(rate/burstPerSecond, min(leastBurst, rate*longestBurst))
 }
 
-// bounded returns what the runtime asks of the plugin bandwidth, with bursts in which the rates hold.
-func bounded(asked map[string]json.RawMessage) map[string]json.RawMessage {
-	out := maps.Clone(asked)
-	for _, direction := range []string{"ingress", "egress"} {
-		rate, err := strconv.ParseUint(string(asked[direction+"Rate"]), 10, 64)
-		if err == nil && string(asked[direction+"Burst"]) == unlimited {
-			out[direction+"Burst"] = strconv.AppendUint(nil, burst(rate), 10)
-		}
+// bounded returns the same rates with bursts in which they hold.
+func (r rates) bounded() rates {
+	if r.IngressBurst == unlimited {
+		r.IngressBurst = burst(r.IngressRate)
 	}
-	return out
+	if r.EgressBurst == unlimited {
+		r.EgressBurst = burst(r.EgressRate)
+	}
+	return r
 }
 
 // boundedVerbs are those of the plugin bandwidth in a list of plugins that is not coracle's.
@@ -45,14 +51,16 @@ func boundedVerbs(of skel.CNIFuncs) skel.CNIFuncs {
 	return of
 }
 
-// boundedConf is a plugin's configuration with bounded bursts, or the same if nothing is asked.
+// boundedConf is a plugin's configuration with bounded bursts, or the same if the runtime asks for no rates.
 func boundedConf(data []byte) []byte {
-	var conf, runtime, asked map[string]json.RawMessage
-	if json.Unmarshal(data, &conf) != nil || json.Unmarshal(conf["runtimeConfig"], &runtime) != nil || json.Unmarshal(runtime["bandwidth"], &asked) != nil {
+	var conf, runtime map[string]json.RawMessage
+	var asked *rates
+	if json.Unmarshal(data, &conf) != nil || json.Unmarshal(conf["runtimeConfig"], &runtime) != nil ||
+		json.Unmarshal(runtime["bandwidth"], &asked) != nil || asked == nil {
 		return data
 	}
 	// What was read can be written.
-	runtime["bandwidth"], _ = json.Marshal(bounded(asked))
+	runtime["bandwidth"], _ = json.Marshal(asked.bounded())
 	conf["runtimeConfig"], _ = json.Marshal(runtime)
 	changed, _ := json.Marshal(conf)
 	return changed

@@ -21,10 +21,12 @@ func TestBurst(t *testing.T) {
 // TestBoundedConf: what containerd makes of an annotation is bounded, and everything else is left.
 func TestBoundedConf(t *testing.T) {
 	for _, c := range []struct{ given, want string }{
-		{`{"name":"own","runtimeConfig":{"bandwidth":{"ingressRate":16000000,"ingressBurst":4294967295,"egressRate":0,"egressBurst":0},"mac":"x"}}`,
-			`{"name":"own","runtimeConfig":{"bandwidth":{"egressBurst":0,"egressRate":0,"ingressBurst":1600000,"ingressRate":16000000},"mac":"x"}}`},
-		{`{"runtimeConfig":{"bandwidth":{"egressBurst":4294967295,"egressRate":1000}}}`, `{"runtimeConfig":{"bandwidth":{"egressBurst":200000,"egressRate":1000}}}`},
-		{`{"runtimeConfig":{"bandwidth":{"ingressBurst":5,"ingressRate":1000}}}`, `{"runtimeConfig":{"bandwidth":{"ingressBurst":5,"ingressRate":1000}}}`},
+		{`{"name":"own","runtimeConfig":{"bandwidth":{"IngressRate":16000000,"IngressBurst":4294967295,"EgressRate":0,"EgressBurst":0},"mac":"x"}}`,
+			`{"name":"own","runtimeConfig":{"bandwidth":{"ingressRate":16000000,"ingressBurst":1600000,"egressRate":0,"egressBurst":0},"mac":"x"}}`},
+		{`{"runtimeConfig":{"bandwidth":{"egressBurst":4294967295,"egressRate":1000}}}`,
+			`{"runtimeConfig":{"bandwidth":{"ingressRate":0,"ingressBurst":0,"egressRate":1000,"egressBurst":200000}}}`},
+		{`{"runtimeConfig":{"bandwidth":{"ingressRate":1000,"ingressBurst":5,"egressRate":0,"egressBurst":0}}}`,
+			`{"runtimeConfig":{"bandwidth":{"ingressRate":1000,"ingressBurst":5,"egressRate":0,"egressBurst":0}}}`},
 		{`{"ingressRate": 1000, "ingressBurst": 4294967295}`, `{"ingressRate": 1000, "ingressBurst": 4294967295}`},
 		{`{"runtimeConfig":{"bandwidth":null}}`, `{"runtimeConfig":{"bandwidth":null}}`},
 		{`nonsense`, `nonsense`},

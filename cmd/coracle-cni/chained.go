@@ -31,7 +31,10 @@ func newChain(upstream map[string]skel.CNIFuncs) chain {
 		{"bandwidth", upstream["bandwidth"], map[string]any{},
 			func(c conf) (any, bool) {
 				b := c.RuntimeConfig.Bandwidth
-				return map[string]any{"bandwidth": bounded(b)}, len(b) > 0
+				if b == nil {
+					return nil, false
+				}
+				return map[string]any{"bandwidth": b.bounded()}, true
 			}},
 	}
 }

@@ -28,8 +28,8 @@ type conf struct {
 	RuntimeConfig struct {
 		Annotations map[string]string `json:"io.kubernetes.cri.pod-annotations"` // portguard.AnnotationsCapability
 		// What the pod wants of the plugins portmap and bandwidth.
-		PortMappings []json.RawMessage          `json:"portMappings"`
-		Bandwidth    map[string]json.RawMessage `json:"bandwidth"`
+		PortMappings []json.RawMessage `json:"portMappings"`
+		Bandwidth    *rates            `json:"bandwidth"`
 	} `json:"runtimeConfig"`
 }
 

@@ -100,7 +100,7 @@ func (h *liveHost) call(verb, pod string, prev json.RawMessage) ([]byte, error) 
 	if strings.Contains(pod, "wishes") {
 		conf["runtimeConfig"] = map[string]any{
 			"portMappings": []map[string]any{{"hostPort": 18080, "containerPort": 80, "protocol": "tcp"}},
-			"bandwidth":    map[string]any{"ingressRate": 8_000_000, "ingressBurst": math.MaxUint32, "egressRate": 40_000_000, "egressBurst": math.MaxUint32},
+			"bandwidth":    map[string]any{"IngressRate": 8_000_000, "IngressBurst": math.MaxUint32, "EgressRate": 40_000_000, "EgressBurst": math.MaxUint32},
 		}
 	}
 	if prev != nil {
