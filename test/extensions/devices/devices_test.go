@@ -32,8 +32,10 @@ func TestMain(m *testing.M) {
 
 // TestDevices gives devices to containers, by a device plug-in and by a driver for claims.
 func TestDevices(t *testing.T) {
-	c := cluster.Start(t, "devices", cluster.Options{Images: []string{"busybox"}, Archives: []string{cluster.Image(t, "devices.test/driver:1", "plugin")}})
-	for _, heading := range []string{"A device plug-in", "A kubelet that starts again", "A device that fails", "Claims"} {
+	c := cluster.Start(t, "devices", cluster.Options{Images: []string{"busybox"}, Archives: []string{
+		cluster.Image(t, "devices.test/driver:1", "plugin"), cluster.ProgramImage(t, "devices.test/sample:1", cluster.Program(t, "sample-device-plugin")),
+	}})
+	for _, heading := range []string{"A device plug-in", "Upstream's plug-in", "A kubelet that starts again", "A device that fails", "Claims"} {
 		c.Space(t).Play(t, heading, "NODE="+c.Nodes[0].Name, "CLUSTER="+c.Name, "CORACLE="+os.Getenv("CORACLE"))
 	}
 }
