@@ -15,7 +15,7 @@ type rates struct {
 	EgressBurst  uint64 `json:"egressBurst"`
 }
 
-// unlimited is the burst with which containerd passes on the rate of a pod's annotation: 512 MiB, which would come at full speed.
+// unlimited is the burst with which containerd passes on the rate of a pod's annotation: 512 MiB, which would come at full speed. The plugin takes no larger one.
 const unlimited = math.MaxUint32
 
 // Bounds of the burst that takes its place: a tenth of a second's worth, but at least what a rate of 10 Mbit/s has, which is more than the largest packet.
@@ -28,7 +28,7 @@ const (
 
 // burst is the burst that a pod may have at a rate.
 func burst(rate uint64) uint64 {
-	return max(rate/burstPerSecond, min(leastBurst, rate*longestBurst))
+	return min(unlimited, max(rate/burstPerSecond, min(leastBurst, rate*longestBurst)))
 }
 
 // bounded returns the same rates with bursts in which they hold.

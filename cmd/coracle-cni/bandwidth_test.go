@@ -7,7 +7,7 @@ import (
 
 // TestBurst: a rate holds from the start. A burst has room for the largest packet, and fits into the kernel's 32 bits of ticks of 64 ns.
 func TestBurst(t *testing.T) {
-	for rate, want := range map[uint64]uint64{1_000: 200_000, 1_000_000: 1 << 20, 16_000_000: 1_600_000, 1e9: 1e8} {
+	for rate, want := range map[uint64]uint64{1_000: 200_000, 1_000_000: 1 << 20, 16_000_000: 1_600_000, 1e9: 1e8, 1e12: math.MaxUint32, 1e15: math.MaxUint32} {
 		got := burst(rate)
 		if got != want {
 			t.Errorf("at %d bits/s the burst is %d bits, not %d", rate, got, want)

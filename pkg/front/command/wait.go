@@ -204,8 +204,8 @@ func (w *waiting) say(name, why string) {
 	fmt.Fprintf(w.out, "waiting for %s: %s\n", name, brief(why))
 }
 
-// networkMissing is part of what a node says that is not Ready because no network plug-in is installed.
-const networkMissing = "NetworkPluginNotReady"
+// networkMissing is part of what a node says that is not Ready only because no network plug-in is installed. The kubelet puts several reasons in brackets.
+const networkMissing = "KubeletNotReady: container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
 
 // brief shortens a text to one line of at most 160 bytes.
 func brief(text string) string {

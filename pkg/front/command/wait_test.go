@@ -175,8 +175,9 @@ func TestWaitLeavesOutWhatIsOff(t *testing.T) {
 
 // TestWaitWithoutNetwork: a node counts as ready that lacks nothing but the network of another's plug-in, if that is asked for.
 func TestWaitWithoutNetwork(t *testing.T) {
-	lacking, other := ready("node-ready"), ready("node-ready")
+	lacking, both, other := ready("node-ready"), ready("node-ready"), ready("node-ready")
 	lacking.Waiting = "the node to be Ready: KubeletNotReady: container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
+	both.Waiting = "the node to be Ready: KubeletNotReady: [container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady, PLEG is not healthy]"
 	other.Waiting = "the node to be Ready: KubeletNotReady: PLEG is not healthy"
 	for _, c := range []struct {
 		name    string
@@ -189,6 +190,7 @@ func TestWaitWithoutNetwork(t *testing.T) {
 		{"not asked for", config.BackendNone, false, lacking, false},
 		{"coracle's network", config.VXLAN, true, lacking, false},
 		{"something else", config.BackendNone, true, other, false},
+		{"something else too", config.BackendNone, true, both, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)

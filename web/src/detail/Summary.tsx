@@ -14,6 +14,9 @@ import { ObjectEvents } from "./Detail";
 
 type Fact = [string, ComponentChildren];
 
+/** A list in an object of any kind, whose fields may have any form. */
+const many = (list: unknown): any[] => (Array.isArray(list) ? list : []);
+
 export function Summary({ kind, object: o }: { kind: Kind; object: Obj }) {
   const facts: Fact[] = [["Created", <>{when(o.metadata.creationTimestamp)} (<Age from={o.metadata.creationTimestamp} /> ago)</>], ...factsOf(kind, o)];
   const up = owner(o);
@@ -68,13 +71,13 @@ function factsOf(kind: Kind, o: Obj): Fact[] {
   }
   if (kind === kinds.gateways || kind === kinds.listenersets) {
     return [
-      ["Class", o.spec?.gatewayClassName], ["Addresses", ((s.addresses ?? []) as any[]).map((a) => a.value).join(", ")],
-      ["Listeners", ((o.spec?.listeners ?? []) as any[]).map((l) => `${l.name}: ${l.protocol} ${l.hostname ?? "any host"}:${l.port}`).join(", ")],
+      ["Class", o.spec?.gatewayClassName], ["Addresses", many(s.addresses).map((a) => a.value).join(", ")],
+      ["Listeners", many(o.spec?.listeners).map((l) => `${l.name}: ${l.protocol} ${l.hostname ?? "any host"}:${l.port}`).join(", ")],
     ];
   }
   if (kind === kinds.ingresses || o.spec?.parentRefs) {
     return [
-      ["Hosts", hosts(o).join(", ")], ["Attached to", ((o.spec?.parentRefs ?? []) as any[]).map((p) => p.name).join(", ")],
+      ["Hosts", hosts(o).join(", ")], ["Attached to", many(o.spec?.parentRefs).map((p) => p?.name).join(", ")],
       ["Leads to", backends(o).length > 0 && <>{backends(o).map((b) => <a key={b} href={link(kinds.services, o.metadata.namespace, b)}>{b} </a>)}</>],
     ];
   }
@@ -141,8 +144,8 @@ function PodsOf({ kind, object: o }: { kind: Kind; object: Obj }) {
 }
 
 function Conditions({ object: o }: { object: Obj }) {
-  const parts: [string, any][] = [["", o.status], ...((o.status?.parents ?? []) as any[]).map((p): [string, any] => [`at ${p.parentRef.name}: `, p]), ...((o.status?.listeners ?? []) as any[]).map((l): [string, any] => [`${l.name}: `, l])];
-  const all: any[] = parts.flatMap(([of, p]) => ((p?.conditions ?? []) as any[]).map((c) => ({ ...c, of })));
+  const parts: [string, any][] = [["", o.status], ...many(o.status?.parents).map((p): [string, any] => [`at ${p?.parentRef?.name}: `, p]), ...many(o.status?.listeners).map((l): [string, any] => [`${l?.name}: `, l])];
+  const all: any[] = parts.flatMap(([of, p]) => many(p?.conditions).map((c) => ({ ...c, of })));
   if (all.length === 0) return null;
   return (
     <Card title="Conditions">
