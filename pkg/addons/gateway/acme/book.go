@@ -66,8 +66,12 @@ func (b *Book) Next(all []Candidate, now time.Time) (next *Candidate, at time.Ti
 	return next, at
 }
 
-// before orders certificates that are due: renewals, then those of namespaces that have asked for less lately, then those that wait longer.
+// before orders certificates that are due: that of the order which another server has placed and left, since another order would take its place, then
+// renewals, then those of namespaces that have asked for less lately, then those that wait longer.
 func (b *Book) before(c, than Candidate, due, thanDue time.Time) bool {
+	if placed := b.Placed(c); placed != b.Placed(than) {
+		return placed
+	}
 	if first := c.Leaf == nil; first != (than.Leaf == nil) {
 		return !first
 	}

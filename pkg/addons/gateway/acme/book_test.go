@@ -132,9 +132,11 @@ func TestOpenOrder(t *testing.T) {
 	first.URL = "https://acme.test/order/1"
 	b = again(t, b)
 	later := now.Add(time.Second)
-	next, _ := b.Next([]Candidate{c}, later)
-	if next == nil {
-		t.Fatal("it is not gone on with")
+	renewal := candidate("shop", "old", "c.test")
+	renewal.Leaf = &x509.Certificate{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Minute)}
+	next, _ := b.Next([]Candidate{renewal, c, renewal}, later)
+	if next == nil || next.Secret != c.Secret {
+		t.Fatalf("it is not gone on with: %+v", next)
 	}
 	if same, err := b.Begin(*next, later); err != nil || same.URL != first.URL || same.Key != key || len(b.Orders["shop"]) != 1 {
 		t.Errorf("%+v %v", same, err)
