@@ -10,24 +10,43 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 )
 
+// cluster has an API that gives what is made a UID, as a real one does, and objects that were there before.
 func cluster(objects ...runtime.Object) (*Runner, *fake.Clientset, *bytes.Buffer) {
+	for _, object := range objects {
+		if o, err := apimeta.Accessor(object); err == nil {
+			o.SetUID(types.UID("former " + o.GetName()))
+		}
+	}
 	api, notes := fake.NewClientset(objects...), &bytes.Buffer{}
+	api.PrependReactor("create", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		made := a.(clienttesting.CreateAction).GetObject()
+		if o, err := apimeta.Accessor(made); err == nil {
+			o.SetUID(types.UID("of " + o.GetName()))
+		}
+		err := api.Tracker().Create(a.GetResource(), made, a.GetNamespace())
+		return true, made, err
+	})
 	return &Runner{Notes: notes, Out: notes, api: api, streams: api}, api, notes
 }
 
 // TestOthersObjects: what somebody else has made under the same names is never removed, and keeps a run away.
-func TestOthersObjects(t *testing.T) {
+func TestOthersObjects(t *testing.T) { synctest.Test(t, testOthersObjects) }
+
+func testOthersObjects(t *testing.T) {
 	others := metav1.ObjectMeta{Name: namespace}
 	r, api, _ := cluster(&corev1.Namespace{ObjectMeta: others})
 	if err := r.makeNamespace(t.Context()); err == nil || !strings.Contains(err.Error(), "has not made it") {
@@ -80,11 +99,13 @@ func TestOccupied(t *testing.T) {
 }
 
 // TestRemove: the pod goes before its rights, in spite of an API that fails for a moment.
-func TestRemove(t *testing.T) {
+func TestRemove(t *testing.T) { synctest.Test(t, testRemove) }
+
+func testRemove(t *testing.T) {
 	r, api, notes := cluster(&corev1.Namespace{ObjectMeta: meta(namespace)}, &rbacv1.ClusterRoleBinding{ObjectMeta: meta(binding)},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "pods-1", Labels: map[string]string{"e2e-run": "x"}}})
 	pod := r.pod()
-	pod.Namespace = namespace
+	pod.Namespace, pod.UID = namespace, "former pod"
 	if err := api.Tracker().Add(pod); err != nil {
 		t.Fatal(err)
 	}
@@ -109,6 +130,129 @@ func TestRemove(t *testing.T) {
 	}
 	if err := r.Cleanup(t.Context()); err != nil || !strings.Contains(notes.String(), "nothing to remove") {
 		t.Errorf("again: %v, noted %s", err, notes)
+	}
+}
+
+// run makes what a run makes.
+func run(t *testing.T, objects ...runtime.Object) (*Runner, *fake.Clientset) {
+	t.Helper()
+	r, api, _ := cluster(objects...)
+	if err := r.makeNamespace(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.makePod(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return r, api
+}
+
+// has reports whether the cluster has the binding and the namespace.
+func has(t *testing.T, api *fake.Clientset) (rights, ns bool) {
+	_, err := api.RbacV1().ClusterRoleBindings().Get(t.Context(), binding, metav1.GetOptions{})
+	_, failed := api.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
+	return err == nil, failed == nil
+}
+
+// TestDeadNode: a node that does not end the pod does not keep the rights, neither after a run nor from a clean-up.
+func TestDeadNode(t *testing.T) {
+	for name, remove := range map[string]func(*Runner, context.Context) error{"run": (*Runner).remove, "cleanup": (*Runner).Cleanup} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, api := run(t)
+				api.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
+				err := remove(r, t.Context())
+				if err == nil || !strings.Contains(err.Error(), "pod "+podName+" is still there") {
+					t.Errorf("the pod: %v", err)
+				}
+				if rights, ns := has(t, api); rights || ns {
+					t.Errorf("left: rights %v, namespace %v", rights, ns)
+				}
+			})
+		})
+	}
+}
+
+// TestRightsEndWithNamespace: whoever removes the namespace by hand removes the rights, too.
+func TestRightsEndWithNamespace(t *testing.T) {
+	_, api := run(t)
+	rights, err := api.RbacV1().ClusterRoleBindings().Get(t.Context(), binding, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, UID: "of " + namespace}
+	if len(rights.OwnerReferences) != 1 || rights.OwnerReferences[0] != want {
+		t.Errorf("the rights belong to %+v", rights.OwnerReferences)
+	}
+}
+
+// TestLostAnswer: rights that were made, although the API's answer was lost, are removed.
+func TestLostAnswer(t *testing.T) { synctest.Test(t, testLostAnswer) }
+
+func testLostAnswer(t *testing.T) {
+	r, api, _ := cluster()
+	api.PrependReactor("create", "clusterrolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		_ = api.Tracker().Create(a.GetResource(), a.(clienttesting.CreateAction).GetObject(), "")
+		return true, nil, errors.New("timeout")
+	})
+	if err := r.makeNamespace(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.makePod(t.Context()); err == nil {
+		t.Fatal("the rights were given")
+	}
+	if err := r.remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if rights, ns := has(t, api); rights || ns {
+		t.Errorf("left: rights %v, namespace %v", rights, ns)
+	}
+}
+
+// TestCleanupBesideOthers: what is a run's goes although something else of such a name is somebody's.
+func TestCleanupBesideOthers(t *testing.T) { synctest.Test(t, testCleanupBesideOthers) }
+
+func testCleanupBesideOthers(t *testing.T) {
+	r, api, _ := cluster(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, &rbacv1.ClusterRoleBinding{ObjectMeta: meta(binding)})
+	if err := r.Cleanup(t.Context()); err == nil || !strings.Contains(err.Error(), "namespace "+namespace+" is there already") {
+		t.Errorf("the other's namespace: %v", err)
+	}
+	if rights, ns := has(t, api); rights || !ns {
+		t.Errorf("left: rights %v, namespace %v", rights, ns)
+	}
+}
+
+// TestOtherRun: what a later run has made under the same names is neither looked at nor removed, and a removal names the object by its UID.
+func TestOtherRun(t *testing.T) { synctest.Test(t, testOtherRun) }
+
+func testOtherRun(t *testing.T) {
+	r, api := run(t)
+	former := *r
+	if err := r.remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range api.Actions() {
+		if d, ok := a.(clienttesting.DeleteActionImpl); ok && (d.DeleteOptions.Preconditions == nil || *d.DeleteOptions.Preconditions.UID != types.UID("of "+d.Name)) {
+			t.Errorf("%s %s is removed with %+v", d.Resource.Resource, d.Name, d.DeleteOptions)
+		}
+	}
+	if err := api.CoreV1().ServiceAccounts(namespace).Delete(t.Context(), account, metav1.DeleteOptions{}); err != nil { // as the namespace's end does
+		t.Fatal(err)
+	}
+	if err := r.makeNamespace(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.makePod(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	former.podUID, former.bindingUID, former.namespaceUID = "1", "2", "3"
+	if _, err := former.look(t.Context()); err == nil || !strings.Contains(err.Error(), "somebody has removed the tests' pod") {
+		t.Errorf("another run's pod: %v", err)
+	}
+	if err := former.remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if rights, ns := has(t, api); !rights || !ns {
+		t.Errorf("left: rights %v, namespace %v", rights, ns)
 	}
 }
 

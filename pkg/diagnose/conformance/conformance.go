@@ -9,6 +9,7 @@ import (
 	"io"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -47,6 +48,8 @@ type Runner struct {
 	api     kubernetes.Interface // for calls, which have a timeout
 	streams kubernetes.Interface // for logs
 	run     results.Run
+
+	podUID, bindingUID, namespaceUID types.UID // of what was made; others can make the same names
 }
 
 // Connect returns a Runner for a cluster.

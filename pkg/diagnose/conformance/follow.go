@@ -17,17 +17,20 @@ import (
 	"github.com/coracle-dev/coracle/pkg/diagnose/conformance/results"
 )
 
+// errPodGone also means that there is another pod of the same name.
+var errPodGone = errors.New("somebody has removed the tests' pod")
+
 // look returns the pod. While the API does not answer it asks again, for a while.
 func (r *Runner) look(ctx context.Context) (*corev1.Pod, error) {
 	for lost := (time.Time{}); ; {
 		pod, err := r.api.CoreV1().Pods(namespace).Get(ctx, podName, metav1.GetOptions{})
 		switch {
-		case err == nil:
+		case err == nil && pod.UID == r.podUID:
 			return pod, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case apierrors.IsNotFound(err):
-			return nil, errors.New("somebody has removed the tests' pod")
+		case err == nil, apierrors.IsNotFound(err):
+			return nil, errPodGone
 		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 			return nil, fmt.Errorf("looking at the tests' pod: %w", err)
 		case lost.IsZero():

@@ -42,14 +42,15 @@ func meta(name string) metav1.ObjectMeta {
 
 // makeNamespace makes the namespace, whose existence is the lock of a run.
 func (r *Runner) makeNamespace(ctx context.Context) error {
-	whole := context.WithoutCancel(ctx) // an interrupt must not leave open whether it was made
-	_, err := r.api.CoreV1().Namespaces().Create(whole, &corev1.Namespace{ObjectMeta: meta(namespace)}, metav1.CreateOptions{})
+	whole := context.WithoutCancel(ctx) // an interrupt must not leave open whether it is made
+	ns, err := r.api.CoreV1().Namespaces().Create(whole, &corev1.Namespace{ObjectMeta: meta(namespace)}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return r.occupied(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("making namespace %s: %w", namespace, err)
 	}
+	r.namespaceUID = ns.UID
 	return nil
 }
 
@@ -87,16 +88,21 @@ func (r *Runner) makePod(ctx context.Context) error {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
 	}
-	_, err := r.api.RbacV1().ClusterRoleBindings().Create(ctx, rights, metav1.CreateOptions{})
+	// Who removes the namespace by hand removes the rights with it.
+	rights.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: namespace, UID: r.namespaceUID}}
+	rights, err := r.api.RbacV1().ClusterRoleBindings().Create(context.WithoutCancel(ctx), rights, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("ClusterRoleBinding %s is there already: coracle conformance --cleanup removes it if a former run has left it", binding)
 	}
 	if err != nil {
 		return fmt.Errorf("giving the tests their rights: %w", err)
 	}
-	if _, err := r.api.CoreV1().Pods(namespace).Create(ctx, r.pod(), metav1.CreateOptions{}); err != nil {
+	r.bindingUID = rights.UID
+	pod, err := r.api.CoreV1().Pods(namespace).Create(ctx, r.pod(), metav1.CreateOptions{})
+	if err != nil {
 		return fmt.Errorf("making the tests' pod: %w", err)
 	}
+	r.podUID = pod.UID
 	r.note("runs %s in %d nodes; made %s", r.Image, r.run.Nodes, made)
 	return nil
 }
