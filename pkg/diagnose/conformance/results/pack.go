@@ -2,7 +2,6 @@ package results
 
 import (
 	"archive/tar"
-	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -14,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
@@ -23,6 +20,12 @@ import (
 const (
 	Log   = "e2e.log"
 	JUnit = "junit_01.xml"
+)
+
+// The files that are packed with them.
+const (
+	readmeName  = "README.md"
+	productName = "PRODUCT.yaml"
 )
 
 // CertifiedFocus selects the tests that a certificate is given for.
@@ -42,6 +45,8 @@ type Run struct {
 	// Nodes is the number of nodes that pods could be scheduled to.
 	Nodes int
 	Began time.Time
+	// Code is the exit code of upstream's runner.
+	Code int32
 }
 
 // ours reports whether the cluster is one of coracle.
@@ -74,13 +79,23 @@ func (r Run) product() string {
 // Dir is the directory of the results below output, as the CNCF's repository has it.
 func (r Run) Dir(output string) string { return filepath.Join(output, r.minor(), r.product()) }
 
-// Prepare makes the directory of the results, so that a mistake in output is noticed before hours of tests.
+// archive is where the results are packed.
+func (r Run) archive(output string) string {
+	return filepath.Join(output, r.product()+"-"+r.minor()+".tar.gz")
+}
+
+// Prepare makes the directory of the results, so that a mistake in output is noticed before hours of tests. Results of a former run must not
+// pass for those of this one; only PRODUCT.yaml stays, which a person may have filled in.
 func (r Run) Prepare(output string) error {
-	if err := os.MkdirAll(r.Dir(output), 0o755); err != nil {
+	dir := r.Dir(output)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making the directory of the results: %w; choose another --output", err)
 	}
-	for _, name := range []string{Log, JUnit} { // results of a former run must not pass for those of this one
-		if err := os.Remove(filepath.Join(r.Dir(output), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if _, _, err := r.productFile(dir); err != nil {
+		return err
+	}
+	for _, path := range []string{filepath.Join(dir, Log), filepath.Join(dir, JUnit), filepath.Join(dir, readmeName), r.archive(output)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("removing the results of a former run: %w; choose another --output", err)
 		}
 	}
@@ -100,6 +115,8 @@ func (r Run) Unfit(s Summary) string {
 		return "tests failed"
 	case s.Passed == 0:
 		return "no test ran"
+	case r.Code != 0:
+		return fmt.Sprintf("no test failed, but the run ended with code %d", r.Code)
 	}
 	return ""
 }
@@ -108,17 +125,20 @@ func (r Run) Unfit(s Summary) string {
 // path and the fields of PRODUCT.yaml that a person has to fill in.
 func (r Run) Pack(output string, s Summary) (archive string, missing []string, err error) {
 	dir := r.Dir(output)
-	product, missing := r.productFile()
-	for name, data := range map[string][]byte{"README.md": []byte(r.readme(s)), "PRODUCT.yaml": product} {
+	product, missing, err := r.productFile(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	for name, data := range map[string][]byte{readmeName: []byte(r.readme(s)), productName: product} {
 		if err := atomicfile.Write(filepath.Join(dir, name), data, 0o644); err != nil {
 			return "", nil, err
 		}
 	}
-	archive = filepath.Join(output, r.product()+"-"+r.minor()+".tar.gz")
+	archive = r.archive(output)
 	err = atomicfile.WriteWith(archive, 0o644, func(f *os.File) error {
 		z := gzip.NewWriter(f)
 		w := tar.NewWriter(z)
-		for _, name := range []string{"README.md", "PRODUCT.yaml", Log, JUnit} {
+		for _, name := range []string{readmeName, productName, Log, JUnit} {
 			if err := add(w, filepath.Join(dir, name), path.Join(r.minor(), r.product(), name), r.Began); err != nil {
 				return fmt.Errorf("packing %s: %w", name, err)
 			}
@@ -144,40 +164,4 @@ func add(w *tar.Writer, file, name string, at time.Time) error {
 	}
 	_, err = io.CopyN(w, f, info.Size())
 	return err
-}
-
-// productFile is PRODUCT.yaml, and the names of its fields with placeholders.
-func (r Run) productFile() (data []byte, missing []string) {
-	name, repository, kind, description := "", "", "", ""
-	documentation := ""
-	if r.ours() {
-		name, repository = "coracle", "https://github.com/coracle-dev/coracle"
-		documentation = repository + "/tree/" + r.Version + "/docs"
-		kind, description = "distribution", "Kubernetes in one executable."
-	}
-	root := &yaml.Node{Kind: yaml.MappingNode}
-	for _, field := range []struct{ name, value, fill string }{
-		{"vendor", "", "the legal entity whose participation form the CNCF has"},
-		{"name", name, "the product's name"},
-		{"version", r.Version, ""},
-		{"website_url", "", "page about the product"},
-		{"repo_url", repository, "repository with the source; leave the line out if it is not open"},
-		{"documentation_url", documentation, "page of the documentation"},
-		{"product_logo_url", "", "SVG, AI or EPS file with the product's name in it; leave the line out to use the vendor's"},
-		{"type", kind, "distribution, hosted platform or installer"},
-		{"description", description, "one sentence"},
-		{"contact_email_address", "", "where the CNCF reaches the vendor"},
-	} {
-		if field.value == "" {
-			missing = append(missing, field.name)
-		}
-		root.Content = append(root.Content,
-			&yaml.Node{Kind: yaml.ScalarNode, Value: field.name},
-			&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: cmp.Or(field.value, Placeholder+field.fill)})
-	}
-	data, err := yaml.Marshal(root)
-	if err != nil { // of scalars that are made here
-		return []byte("# " + err.Error() + "\n"), missing
-	}
-	return data, missing
 }

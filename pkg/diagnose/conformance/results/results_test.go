@@ -176,6 +176,53 @@ func unpack(t *testing.T, archive string) map[string]string {
 	}
 }
 
+// TestFilledIn: what a person has filled in is kept, but for the version, and packed. A file that nobody has touched is made anew.
+func TestFilledIn(t *testing.T) {
+	r := Run{Version: "v1.37.1+coracle.4"}
+	dir, _, _ := pack(t, r, Summary{Passed: 1})
+	file := filepath.Join(r.Dir(dir), "PRODUCT.yaml")
+	r.Version = "v1.37.2+coracle.5"
+	again := func() (map[string]string, []string) {
+		archive, missing, err := r.Pack(dir, Summary{Passed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return unpack(t, archive), missing
+	}
+	fresh, err := r.newProduct()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files, missing := again(); files["v1.37/coracle/PRODUCT.yaml"] != string(fresh) || len(missing) != 4 {
+		t.Errorf("an untouched file became %s; missing are %s", files["v1.37/coracle/PRODUCT.yaml"], missing)
+	}
+	filled := "# ours\nvendor: Somebody Ltd.\nversion: v1.37.0\nwebsite_url: 'FILL IN: page about the product'\n"
+	if err := os.WriteFile(file, []byte(filled), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Replace(filled, "v1.37.0", r.Version, 1)
+	if files, missing := again(); files["v1.37/coracle/PRODUCT.yaml"] != want || !slices.Equal(missing, []string{"website_url"}) {
+		t.Errorf("it became %s; missing are %s", files["v1.37/coracle/PRODUCT.yaml"], missing)
+	}
+	if err := os.WriteFile(file, []byte("vendor: ["), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Prepare(dir); err == nil || !strings.Contains(err.Error(), "mend or remove it") {
+		t.Errorf("with a broken file: %v", err)
+	}
+}
+
+// TestCode: a runner that failed makes no run for a certificate.
+func TestCode(t *testing.T) {
+	r := Run{Version: "v1.37.1", Focus: CertifiedFocus}
+	if why := r.Unfit(Summary{Passed: 1}); why != "" {
+		t.Errorf("a good run is unfit: %s", why)
+	}
+	if r.Code = 1; r.Unfit(Summary{Passed: 1}) == "" {
+		t.Error("a run that failed is fit")
+	}
+}
+
 // TestRelease: a version that could do harm in a path or in the README's commands is none.
 func TestRelease(t *testing.T) {
 	for version, want := range map[string]string{
@@ -195,8 +242,10 @@ func TestPrepare(t *testing.T) {
 	if err := r.Prepare(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(r.Dir(dir), JUnit)); err == nil {
-		t.Error("the former JUnit file is still there")
+	for _, path := range []string{filepath.Join(r.Dir(dir), JUnit), filepath.Join(r.Dir(dir), "README.md"), filepath.Join(dir, "product-v1.37.tar.gz")} {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("the former %s is still there", filepath.Base(path))
+		}
 	}
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
