@@ -22,7 +22,8 @@ var errPodGone = errors.New("somebody has removed the tests' pod")
 
 // look returns the pod. While the API does not answer it asks again, for a while.
 func (r *Runner) look(ctx context.Context) (*corev1.Pod, error) {
-	for lost := (time.Time{}); ; {
+	var lost, denied time.Time
+	for {
 		pod, err := r.api.CoreV1().Pods(namespace).Get(ctx, podName, metav1.GetOptions{})
 		switch {
 		case err == nil && pod.UID == r.podUID:
@@ -31,13 +32,19 @@ func (r *Runner) look(ctx context.Context) (*corev1.Pod, error) {
 			return nil, ctx.Err()
 		case err == nil, apierrors.IsNotFound(err):
 			return nil, errPodGone
-		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-			return nil, fmt.Errorf("looking at the tests' pod: %w", err)
 		case lost.IsZero():
 			lost = time.Now()
 			r.note("the API does not answer; trying again for %s: %v", patience, err)
 		case time.Since(lost) > patience:
 			return nil, fmt.Errorf("the API does not answer any more: %w", err)
+		}
+		switch {
+		case !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err):
+			denied = time.Time{}
+		case denied.IsZero():
+			denied = time.Now()
+		case time.Since(denied) > denyPatience:
+			return nil, fmt.Errorf("looking at the tests' pod: %w", err)
 		}
 		if lifecycle.Sleep(ctx, poll) != nil {
 			return nil, ctx.Err()

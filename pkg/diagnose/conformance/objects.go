@@ -138,7 +138,8 @@ func (r *Runner) pod() *corev1.Pod {
 		Spec: corev1.PodSpec{
 			ServiceAccountName: account, RestartPolicy: corev1.RestartPolicyNever, EnableServiceLinks: ptr.To(false),
 			ActiveDeadlineSeconds: ptr.To(int64(longest.Seconds())), TerminationGracePeriodSeconds: ptr.To(int64(grace.Seconds())),
-			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, // some tests taint nodes
+			// Some tests taint nodes. Taints that keep new pods away, as those of a node that is lost or cordoned, are not tolerated.
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}},
 			Containers: []corev1.Container{
 				{
 					Name: tests, Image: r.Image, ImagePullPolicy: corev1.PullIfNotPresent, SecurityContext: secure, Env: r.environment(),

@@ -17,6 +17,7 @@ import (
 // awaitStart waits until the tests have started. Pulling their image may take long; what does not heal by itself is an error.
 func (r *Runner) awaitStart(ctx context.Context) error {
 	began, pulls := time.Now(), time.Time{} // the first failed pull
+	placed := time.Time{}                   // when the pod had a node
 	for told := false; ; told = true {
 		pod, err := r.look(ctx)
 		if err != nil {
@@ -36,8 +37,14 @@ func (r *Runner) awaitStart(ctx context.Context) error {
 		if trouble != nil && (final || time.Since(pulls) > pullPatience) {
 			return trouble
 		}
-		if why := unplaced(pod); why != "" && time.Since(began) > placePatience {
-			return fmt.Errorf("no node takes the tests' pod: %s", why)
+		switch {
+		case pod.Spec.NodeName != "" && placed.IsZero():
+			placed = time.Now()
+		case pod.Spec.NodeName == "" && time.Since(began) > placePatience:
+			return fmt.Errorf("no node takes the tests' pod: %s", unplaced(pod))
+		case len(pod.Status.ContainerStatuses) == 0 && !placed.IsZero() && time.Since(placed) > placePatience:
+			return fmt.Errorf("node %s says nothing of the tests' pod, which it was given %s ago: see whether its kubelet runs, "+
+				"or cordon the node and try again", pod.Spec.NodeName, placePatience)
 		}
 		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed {
 			return fmt.Errorf("the tests' pod has ended before it began: %s", said(pod.Status.Reason, pod.Status.Message))
@@ -75,14 +82,14 @@ func waits(pod *corev1.Pod) (trouble error, final bool) {
 	return nil, false
 }
 
-// unplaced says why the pod has no node; "" if it has one.
+// unplaced says why the pod has no node.
 func unplaced(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+		if c.Type == corev1.PodScheduled {
 			return said(c.Reason, c.Message)
 		}
 	}
-	return ""
+	return said("", "")
 }
 
 // said is a reason and a message of the cluster in one line.
