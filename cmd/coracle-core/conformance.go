@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"os/signal"
 	"regexp"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
@@ -65,6 +68,8 @@ coracle conformance --cleanup`,
 		if o.Parallel < 1 || o.Parallel > mostParallel {
 			return exitcode.Usagef("--parallel: %d is not between 1 and %d", o.Parallel, mostParallel)
 		}
+		// It is caught, so that printing to a broken pipe is an error, which ends the run, and not the end of this process.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		hint := defaultKubeconfig(here())
 		rules := clientcmd.NewDefaultClientConfigLoadingRules()
 		rules.ExplicitPath = kubeconfig
@@ -84,5 +89,5 @@ coracle conformance --cleanup`,
 		}
 		return explain(r.Run(c.Context()))
 	}
-	return interruptible(c)
+	return interruptible(c, syscall.SIGHUP) // a terminal that is closed must not leave all rights in the cluster
 }

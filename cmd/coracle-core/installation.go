@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -72,12 +73,13 @@ func dirFlags(c *cobra.Command) func() installation {
 	return func() installation { return findIn(dirs) }
 }
 
-// interruptible ends the context of a command at the first SIGINT or SIGTERM. A later one ends the process, unless it is the same
-// request sent twice.
-func interruptible(c *cobra.Command) *cobra.Command {
+// interruptible ends the context of a command at the first SIGINT or SIGTERM, or one of more that the command does not inherit as ignored.
+// A later one ends the process, unless it is the same request sent twice.
+func interruptible(c *cobra.Command, more ...os.Signal) *cobra.Command {
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
-		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+		asks := append(slices.DeleteFunc(slices.Clone(more), signal.Ignored), syscall.SIGINT, syscall.SIGTERM)
+		ctx, stop := signal.NotifyContext(c.Context(), asks...)
 		defer stop()
 		context.AfterFunc(ctx, func() { time.AfterFunc(front.SameSignal, stop) })
 		c.SetContext(ctx)
