@@ -161,8 +161,8 @@ func TestDeadNode(t *testing.T) {
 				r, api := run(t)
 				api.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil })
 				err := remove(r, t.Context())
-				if err == nil || !strings.Contains(err.Error(), "pod "+podName+" is still there") {
-					t.Errorf("the pod: %v", err)
+				if err == nil || !strings.Contains(err.Error(), "pod "+podName+" is still there") || strings.Count(err.Error(), "is still there") != 1 {
+					t.Errorf("the pod, and nothing else, is still there: %v", err)
 				}
 				if rights, ns := has(t, api); rights || ns {
 					t.Errorf("left: rights %v, namespace %v", rights, ns)
