@@ -93,7 +93,7 @@ func TestHangup(t *testing.T) {
 			<-c.Context().Done()
 			return context.Cause(c.Context())
 		}}, syscall.SIGHUP)
-		c.SetArgs(nil)
+		c.SetArgs([]string{})
 		c.SetOut(t.Output())
 		c.SetErr(t.Output())
 		if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
