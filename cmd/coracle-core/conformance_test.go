@@ -63,7 +63,11 @@ func TestBrokenPipe(t *testing.T) {
 	}
 	read.Close()
 	defer write.Close()
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBrokenPipe$")
+	itself, err := os.Executable() // kubectl's completion, which another test plays, replaces os.Args
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.CommandContext(t.Context(), itself, "-test.run=^TestBrokenPipe$")
 	child.Env = append(os.Environ(), variable+"="+kubeconfig)
 	child.Stdout = write
 	child.Stderr = t.Output()
