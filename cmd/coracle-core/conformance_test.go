@@ -81,15 +81,17 @@ func TestHangup(t *testing.T) {
 	if signal.Ignored(syscall.SIGHUP) {
 		defer signal.Ignore(syscall.SIGHUP)
 	}
+	caught := make(chan os.Signal, 1)
 	for _, nohup := range []bool{false, true} {
-		signal.Reset(syscall.SIGHUP)
-		want := "hangup"
+		signal.Notify(caught, syscall.SIGHUP) // Reset alone leaves it ignored where it was
+		signal.Stop(caught)
+		sent, want := []syscall.Signal{syscall.SIGHUP}, "hangup"
 		if nohup {
 			signal.Ignore(syscall.SIGHUP)
-			want = "terminated"
+			sent, want = append(sent, syscall.SIGTERM), "terminated"
 		}
 		c := interruptible(&cobra.Command{RunE: func(c *cobra.Command, _ []string) error {
-			for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM} {
+			for _, s := range sent {
 				if err := syscall.Kill(os.Getpid(), s); err != nil {
 					return err
 				}
@@ -104,5 +106,6 @@ func TestHangup(t *testing.T) {
 			t.Errorf("nohup: %v; it ended by %v, want %s", nohup, err, want)
 		}
 	}
-	signal.Reset(syscall.SIGHUP)
+	signal.Notify(caught, syscall.SIGHUP)
+	signal.Stop(caught)
 }
