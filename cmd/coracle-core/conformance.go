@@ -1,14 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"os/signal"
 	"regexp"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/diagnose/conformance"
@@ -70,15 +68,9 @@ coracle conformance --cleanup`,
 		}
 		// It is caught, so that printing to a broken pipe is an error, which ends the run, and not the end of this process.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-		hint := defaultKubeconfig(here())
-		rules := clientcmd.NewDefaultClientConfigLoadingRules()
-		rules.ExplicitPath = kubeconfig
-		config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+		config, _, err := clientConfig(here(), kubeconfig, context)
 		if err != nil {
-			if hint != "" && kubeconfig == "" {
-				err = fmt.Errorf("%w. %s", err, hint)
-			}
-			return fmt.Errorf("reading the kubeconfig: %w", err)
+			return err
 		}
 		r, err := conformance.Connect(config, o, c.OutOrStdout(), c.ErrOrStderr())
 		if err != nil {

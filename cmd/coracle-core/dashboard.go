@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coracle-dev/coracle/pkg/addons"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
@@ -138,16 +137,9 @@ func (o *dashboardOptions) can() string {
 
 // server is the page with the rights of a kubeconfig.
 func (o *dashboardOptions) server(here installation) (*dashboard.Server, error) {
-	hint := defaultKubeconfig(here)
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
-	config, err := loader.ClientConfig()
+	config, loader, err := clientConfig(here, o.kubeconfig, o.context)
 	if err != nil {
-		if hint != "" && o.kubeconfig == "" {
-			err = fmt.Errorf("%w. %s", err, hint)
-		}
-		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+		return nil, err
 	}
 	page := o.pageDir()
 	if _, err := os.Stat(filepath.Join(page, "index.html")); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/containerd/v2/cmd/ctr/app"
 	urfave "github.com/urfave/cli/v3"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubectl's authentication plugins
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/cli"
 	klogs "k8s.io/component-base/logs"
@@ -60,6 +61,22 @@ func defaultKubeconfig(here installation) (hint string) {
 	}
 	os.Setenv(clientcmd.RecommendedConfigPathEnvVar, path)
 	return ""
+}
+
+// clientConfig reads a kubeconfig, "" for the one that kubectl here uses, with a context of it, "" for its current one.
+func clientConfig(here installation, kubeconfig, context string) (*rest.Config, clientcmd.ClientConfig, error) {
+	hint := defaultKubeconfig(here)
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
+	config, err := loader.ClientConfig()
+	if err != nil {
+		if hint != "" && kubeconfig == "" {
+			err = fmt.Errorf("%w. %s", err, hint)
+		}
+		return nil, nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	return config, loader, nil
 }
 
 // unconfigured are parts of kubectl's messages when it has no usable kubeconfig.
