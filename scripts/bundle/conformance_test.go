@@ -25,6 +25,9 @@ func TestReplaced(t *testing.T) {
 	if f := files[1]; f.Path != "bin/dig" || f.Link != "" || string(f.Data) != "program" || f.Mode != 0o750 {
 		t.Errorf("got %v", f)
 	}
+	if files, err := replaced(base, nil, oci.File{Path: "bin/sh", Mode: 0o755}); err != nil || len(files) != 2 || files[1].Path != "bin/sh" || files[1].Link != "" {
+		t.Errorf("got %v, %v", files, err)
+	}
 	if base[0].Link != "busybox" {
 		t.Error("the base was changed")
 	}
