@@ -77,7 +77,7 @@ func conformanceRecipes(busybox, programs, sources string) (map[string]oci.Image
 		return nil, err
 	}
 	program := func(name string) string { return filepath.Join(programs, name) }
-	debian := map[string]string{"bin/sh": "/bin/dash", "bin/dig": "/usr/bin/dig", "bin/getent": "/usr/bin/getent"}
+	debian := map[string]string{"bin/sh": "/bin/dash", "bin/dig": "/usr/bin/dig", "bin/getent": "/usr/bin/getent", "bin/printenv": "/usr/bin/printenv"}
 	agnhost, err := agnhostFiles(program("agnhost"), busybox, program("probe"), filepath.Join(sources, "agnhost"), debian)
 	if err != nil {
 		return nil, err
