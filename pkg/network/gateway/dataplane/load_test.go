@@ -87,6 +87,20 @@ func testAbuse(t *testing.T, s *served, config gateway.Config, port uint16) {
 		conn.Close()
 		eventually(t, func() bool { return underway.Load() == 0 })
 	})
+	t.Run("streams that are reset before the answer", func(t *testing.T) {
+		h2, before := openHTTP2(t, port), countedRequests(t, s)
+		go func() { _, _ = io.Copy(io.Discard, h2.Conn) }()
+		request := block(":method", "GET", ":scheme", "http", ":authority", "a.test", ":path", "/")
+		_ = h2.SetDeadline(time.Now().Add(2 * time.Second))
+		for id := uint32(1); h2.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: request, EndStream: true, EndHeaders: true}) == nil &&
+			h2.WriteRSTStream(id, http2.ErrCodeCancel) == nil; id += 2 {
+		}
+		// Those that are free, those for 2 seconds, and those that were under way when the connection was to be read no further.
+		if served, most := countedRequests(t, s)-before, uint64(freeResets+2*time.Second/resetPause+600); served > most {
+			t.Errorf("in 2 seconds %d requests of the connection are served, more than %d", served, most)
+		}
+		s.get(t, port, "a.test", "/", 200, "a /")
+	})
 	t.Run("connections without requests", func(t *testing.T) {
 		for i, conn := range silent {
 			_, err := io.Copy(io.Discard, conn)
@@ -95,4 +109,19 @@ func testAbuse(t *testing.T, s *served, config gateway.Config, port uint16) {
 			}
 		}
 	})
+}
+
+// countedRequests returns how many requests have ended.
+func countedRequests(t *testing.T, s *served) (sum uint64) {
+	t.Helper()
+	families, err := s.requests.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			sum += m.GetHistogram().GetSampleCount()
+		}
+	}
+	return sum
 }

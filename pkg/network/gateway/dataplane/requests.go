@@ -107,6 +107,7 @@ func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyht
 	r.serving.advertise(w, req)
 	recorder := caddyhttp.NewResponseRecorder(w, nil, nil)
 	source, err := r.answer(recorder, req, next)
+	countReset(req)
 	status, took := cmp.Or(recorder.Status(), http.StatusOK), time.Since(began)
 	r.serving.requests.count(source, status, took)
 	if r.serving.current.Load().logged {

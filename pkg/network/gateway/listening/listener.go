@@ -1,9 +1,14 @@
 package listening
 
 import (
+	"context"
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // conn is an accepted connection, which is counted.
@@ -11,7 +16,20 @@ type conn struct {
 	*net.TCPConn
 	sockets *Sockets
 	once    sync.Once
-	client  net.Addr // that a proxy has named, or nil
+	client  net.Addr     // that a proxy has named, or nil
+	rest    atomic.Int64 // until when nothing is read, in nanoseconds since 1970; 0 if something is
+}
+
+// Rest has nothing more be read until a time, so that the kernel makes the client wait.
+func (c *conn) Rest(until time.Time) { c.rest.Store(until.UnixNano()) }
+
+// Read implements net.Conn.
+func (c *conn) Read(p []byte) (int, error) {
+	for rest := c.rest.Load(); rest != 0; rest = c.rest.Load() {
+		_ = lifecycle.Sleep(context.Background(), time.Until(time.Unix(0, rest)))
+		c.rest.CompareAndSwap(rest, 0)
+	}
+	return c.TCPConn.Read(p)
 }
 
 // RemoteAddr implements net.Conn.

@@ -86,6 +86,9 @@ type prefixed struct {
 	prefix []byte
 }
 
+// NetConn returns the connection itself.
+func (p *prefixed) NetConn() net.Conn { return p.Conn }
+
 func (p *prefixed) Read(b []byte) (int, error) {
 	if len(p.prefix) > 0 {
 		n := copy(b, p.prefix)
