@@ -53,14 +53,15 @@ func oneHost(req *http.Request) bool {
 	return len(hosts) == 0 || len(hosts) == 1 && strings.EqualFold(hosts[0], req.Host)
 }
 
-// ambiguous reports whether a proxy before this one may have taken something else for a request's body, so that what follows on the connection may
-// be no request: Go's server reads the chunks, and ignores a length that the request has as well. Proxies say that they are there.
+// ambiguous reports whether a proxy before this one may have taken something else for a request's body, so that what follows on the connection, on which
+// there are several clients' requests, may be no request: Go's server reads the chunks, and ignores a length that the request has as well, without a trace.
+// Proxies say that they are there, by a header that backends believe. Those that say nothing and take the length, against RFC 9112, are not known.
 func ambiguous(req *http.Request) bool {
 	if len(req.TransferEncoding) == 0 {
 		return false
 	}
-	for _, name := range []string{"Via", "Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-Ip"} {
-		if req.Header[name] != nil {
+	for name := range req.Header {
+		if name == "Via" || believed(name) {
 			return true
 		}
 	}

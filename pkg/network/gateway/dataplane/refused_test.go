@@ -92,8 +92,8 @@ func testChunked(t *testing.T, s *served, config gateway.Config, port uint16) {
 	config.Routes = []gateway.Route{route("r.test", "/", "r", gateway.ToHTTP)}
 	s.apply(t, config, gateway.Endpoints{"r": {backend(t, "one")}})
 	for header, kept := range map[string]bool{
-		"": true, "X-Forwarded-Fo: 1\r\n": true, "Via: 1.1 a\r\n": false, "x-forwarded-for: 192.0.2.1\r\n": false, "Forwarded: for=192.0.2.1\r\n": false,
-		"X-Real-IP: 192.0.2.1\r\n": false,
+		"": true, "X-Forwarder: 1\r\n": true, "Via: 1.1 a\r\n": false, "x-forwarded-for: 192.0.2.1\r\n": false, "Forwarded: for=192.0.2.1\r\n": false,
+		"X-Real-IP: 192.0.2.1\r\n": false, "X-Forwarded-Host: r.test\r\n": false, "CF-Connecting-IP: 192.0.2.1\r\n": false, "True-Client-IP: 192.0.2.1\r\n": false,
 	} {
 		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
