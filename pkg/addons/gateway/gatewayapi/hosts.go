@@ -22,7 +22,7 @@ func Held(o Objects) map[string]translate.Holder {
 	if orders != nil {
 		o.Orders = translate.NewOrders()
 	}
-	t := read(o)
+	t := read(o, map[string]translate.Holder{})
 	for _, r := range t.routes {
 		t.attachments(r)
 	}
@@ -33,7 +33,7 @@ func Held(o Objects) map[string]translate.Holder {
 
 // hold notes that an object names a host of a listener that serves.
 func (t *translation) hold(l *listener, host, kind string, of metav1.Object) {
-	if host == "" || !l.besideIngresses() || !t.inUse[l.configName()] {
+	if t.held == nil || host == "" || !l.besideIngresses() || !t.inUse[l.configName()] {
 		return
 	}
 	h := translate.Holder{Kind: kind, NamespacedName: keyOf(of), Since: of.GetCreationTimestamp().Time}

@@ -29,7 +29,7 @@ type translation struct {
 	routes      []*route
 	allPolicies []*policy
 	ports       map[portKey]portUse
-	held        map[string]translate.Holder // hosts where Ingresses are served
+	held        map[string]translate.Holder // hosts where Ingresses are served; nil when they are known already
 	expressions gateway.Expressions
 	inUse       map[string]bool                // the names of listeners in the configuration
 	chosen      map[string]gateway.Certificate // by source
@@ -37,7 +37,7 @@ type translation struct {
 
 // Translate translates. The result has no listeners if there is no Gateway of our classes.
 func Translate(o Objects) Result {
-	t := read(o)
+	t := read(o, nil)
 	for _, r := range t.routes {
 		t.attach(r)
 	}
@@ -49,11 +49,11 @@ func Translate(o Objects) Result {
 }
 
 // read reads everything, and adds the listeners to the configuration.
-func read(o Objects) *translation {
+func read(o Objects, held map[string]translate.Holder) *translation {
 	t := &translation{
 		in: o, services: map[types.NamespacedName]*corev1.Service{}, slices: map[types.NamespacedName][]*discoveryv1.EndpointSlice{},
 		grants: map[string][]*v1.ReferenceGrant{}, policies: map[types.NamespacedName][]*policy{}, byName: map[types.NamespacedName]*gatewayState{},
-		setNamed: map[types.NamespacedName]*setState{}, ports: map[portKey]portUse{}, held: map[string]translate.Holder{}, expressions: gateway.Expressions{}, inUse: map[string]bool{}, chosen: map[string]gateway.Certificate{},
+		setNamed: map[types.NamespacedName]*setState{}, ports: map[portKey]portUse{}, held: held, expressions: gateway.Expressions{}, inUse: map[string]bool{}, chosen: map[string]gateway.Certificate{},
 	}
 	t.Endpoints = gateway.Endpoints{}
 	for _, s := range o.Services {
