@@ -13,6 +13,8 @@ import (
 const (
 	maxPath  = 4 << 10  // length in bytes of a path that expressions are tried on
 	maxTries = 16 << 20 // product of the length of a text in bytes and the steps of all expressions that one namespace has for the host
+	// maxQuick is the sum of such products above which a search goes on alone, some 50 ms: all searches that take long have one processor together.
+	maxQuick = 2 << 20
 )
 
 // expression is a regular expression for something of requests. There is one of each.
@@ -80,6 +82,9 @@ type search struct {
 	query   url.Values           // nil before it is needed
 	known   map[*expression]bool // those that were tried, and whether they match
 	longest int                  // length of a text that expressions of the host are tried on
+	tries   int                  // the steps that may have been taken
+	slow    chan struct{}        // of the table
+	alone   bool                 // it holds slow
 	tooLong bool                 // a text is longer: which route is for the request is not known
 }
 
@@ -99,9 +104,32 @@ func (s *search) matches(e *expression, text string) bool {
 		s.tooLong = true
 		return false
 	}
+	if s.tries += len(text) * e.steps; s.tries > maxQuick && !s.goOnAlone() {
+		s.tooLong = true
+		return false
+	}
 	if s.known == nil {
 		s.known = map[*expression]bool{}
 	}
 	s.known[e] = e.MatchString(text)
 	return s.known[e]
+}
+
+// goOnAlone waits until no other search takes long. It returns false when the client does not wait any longer.
+func (s *search) goOnAlone() bool {
+	if s.alone {
+		return true
+	}
+	select {
+	case s.slow <- struct{}{}:
+		s.alone = true
+	case <-s.request.Context().Done():
+	}
+	return s.alone
+}
+
+func (s *search) end() {
+	if s.alone {
+		<-s.slow
+	}
 }

@@ -1,6 +1,7 @@
 package routes
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -52,5 +53,40 @@ func TestLongTexts(t *testing.T) {
 	table.sites[place{port: 80}].listeners[""][0].find("many.test", s)
 	if len(s.known) != 1 {
 		t.Errorf("%d expressions are tried", len(s.known))
+	}
+}
+
+// TestSlowSearches: searches that take long wait for each other, until their clients go, and no others do.
+func TestSlowSearches(t *testing.T) {
+	var all []gateway.Route
+	for n := range 4 {
+		all = append(all, route("slow.test", gateway.Match{Path: fmt.Sprintf("/%d(?:%s)*", n, strings.Repeat("(x?){450}", 3)), Kind: gateway.Expression}))
+	}
+	table := table(false, append(all, route("slow.test", gateway.Match{Path: "/x*", Kind: gateway.Expression}))...).With(nil, nil)
+	long := request("/" + strings.Repeat("x", 900))
+	find := func(ctx context.Context, path string) Found {
+		r := request(path).WithContext(ctx)
+		return table.Find(Connection{Local: local}, "slow.test", r)
+	}
+	if found := find(t.Context(), long.URL.Path); found.Route == nil {
+		t.Errorf("alone: %+v", found)
+	}
+	table.slow <- struct{}{} // another one takes long
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if found := find(gone, long.URL.Path); !found.TooLong {
+		t.Errorf("beside another: %+v", found)
+	}
+	if found := find(gone, "/xx"); found.Route == nil {
+		t.Errorf("a quick one beside one that takes long: %+v", found)
+	}
+	ended := make(chan Found)
+	go func() { ended <- find(t.Context(), long.URL.Path) }()
+	<-table.slow
+	if found := <-ended; found.Route == nil {
+		t.Errorf("after another: %+v", found)
+	}
+	if len(table.slow) != 0 {
+		t.Error("a search that has ended keeps others waiting")
 	}
 }

@@ -13,6 +13,7 @@ import (
 type Table struct {
 	sites     map[place]*site
 	endpoints map[string]*pool
+	slow      chan struct{} // full while a search takes long
 }
 
 // place is where connections arrive. A listener without addresses is at the zero address.
@@ -50,7 +51,10 @@ type Listener struct {
 // New returns the table for a configuration. Turns go on where they were in the table before. A route with a regular expression that is none is
 // left out.
 func New(config gateway.Config, endpoints gateway.Endpoints, before *Table) *Table {
-	t := &Table{sites: map[place]*site{}}
+	t := &Table{sites: map[place]*site{}, slow: make(chan struct{}, 1)}
+	if before != nil {
+		t.slow = before.slow
+	}
 	byName := make(map[string]*Listener, len(config.Listeners))
 	for _, l := range config.Listeners {
 		if l.Protocol != gateway.HTTP && l.Protocol != gateway.HTTPS {
@@ -138,7 +142,7 @@ func (t *Table) at(p place) *site {
 
 // With returns the table with other endpoints. Turns go on where they were in the table before.
 func (t *Table) With(endpoints gateway.Endpoints, before *Table) *Table {
-	out := &Table{sites: t.sites, endpoints: make(map[string]*pool, len(endpoints))}
+	out := &Table{sites: t.sites, slow: t.slow, endpoints: make(map[string]*pool, len(endpoints))}
 	for name, addresses := range endpoints {
 		p := &pool{addresses: addresses}
 		if before != nil && before.endpoints[name] != nil {
@@ -197,7 +201,8 @@ func (t *Table) Find(c Connection, host string, r *http.Request) Found {
 			}
 		}
 	}
-	s := &search{request: r}
+	s := &search{request: r, slow: t.slow}
+	defer s.end()
 	for _, l := range listeners {
 		if c.Secure && (l.ClientAuthorities != listeners[0].ClientAuthorities || l.AnyClient != listeners[0].AnyClient) {
 			continue // the handshake has asked for what the first one wants
