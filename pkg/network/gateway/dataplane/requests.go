@@ -103,6 +103,10 @@ func cut(text string, most int) string { return text[:min(len(text), most)] }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyhttp.Handler) error {
+	if req.ProtoMajor == 2 && req.Context().Err() != nil { // it is taken back already
+		countReset(req)
+		return nil
+	}
 	began, path := time.Now(), req.URL.Path // which a rewrite changes
 	r.serving.advertise(w, req)
 	recorder := caddyhttp.NewResponseRecorder(w, nil, nil)

@@ -14,7 +14,7 @@ import (
 // A client of HTTP/2 that asks and takes its requests back at once has the gateway work for nothing, as often as it can write. So a connection is read
 // no further while more of its requests were taken back than freeResets, besides one for each that was answered, and one for each resetPause.
 const (
-	freeResets = 200
+	freeResets = 100
 	resetPause = 10 * time.Millisecond
 )
 
