@@ -58,19 +58,24 @@ func TestPatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
-	if err := WritePatched("fifo,kubernetes,caddy,cadvisor,cgroups", root, out); err != nil {
+	if err := WritePatched("apiserver,fifo,kubernetes,caddy,cadvisor,cgroups,jsonschema,controller-runtime", root, out); err != nil {
 		t.Fatal(err)
 	}
-	upstream, err := filepath.Glob(filepath.Join(out, "cgroups/fs/*_test.go")) // they want what is not read
-	if err != nil || len(upstream) == 0 {
-		t.Fatalf("upstream's tests of cgroups are %q, %v", upstream, err)
-	}
-	for _, file := range upstream {
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
+	for _, dir := range []string{"cgroups/fs", "jsonschema"} { // they want what is not read, and the Internet
+		upstream, err := filepath.Glob(filepath.Join(out, dir, "*_test.go"))
+		if err != nil || len(upstream) == 0 {
+			t.Fatalf("upstream's tests of %s are %q, %v", dir, upstream, err)
+		}
+		for _, file := range upstream {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	for dir, file := range map[string]string{
+		"apiserver/pkg/storage/storagebackend/factory":  "files/apiserver/factory_test.go.txt",
+		"controller-runtime/pkg/client/apiutil":         "files/controller-runtime/apiutil_test.go.txt",
+		"jsonschema":                                    "files/jsonschema/jsonschema_test.go.txt",
 		"cadvisor/manager":                              "files/cadvisor/manager_test.go.txt",
 		"cgroups/fs":                                    "files/cgroups/fs_test.go.txt",
 		"fifo":                                          "files/fifo/fifo_test.go.txt",
@@ -95,7 +100,8 @@ func TestPatched(t *testing.T) {
 	// With the settings of scripts/build, which has compiled most of it.
 	test := exec.Command("go", "test", "-trimpath", "-tags", strings.TrimSpace(string(tags)), "-count=1", "-timeout=1m", "-modfile", filepath.Join(out, "go.mod"), patches["fifo"].module,
 		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/logs", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand",
-		"./pkg/network/gateway/dataplane", "github.com/google/cadvisor/lib/manager", "github.com/opencontainers/cgroups/fs")
+		"./pkg/network/gateway/dataplane", "github.com/google/cadvisor/lib/manager", "github.com/opencontainers/cgroups/fs",
+		patches["jsonschema"].module, "k8s.io/apiserver/pkg/storage/storagebackend/factory", "sigs.k8s.io/controller-runtime/pkg/client/apiutil")
 	test.Dir = root
 	if out, err := test.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
