@@ -10,8 +10,8 @@ import (
 
 // The syntax of names in Kubernetes (RFC 1123, label keys and values).
 var (
-	dnsLabel   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	qualified  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
+	dnsLabel   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)            // 63 characters at most
+	labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`) // also that, and the last part of a key
 	taintParts = regexp.MustCompile(`^([^=:]+)(?:=([^=:]*))?:([^=:]+)$`)
 )
 
@@ -21,7 +21,7 @@ func subdomain(s string) bool {
 		return false
 	}
 	for label := range strings.SplitSeq(s, ".") {
-		if !dnsLabel.MatchString(label) {
+		if len(label) > 63 || !dnsLabel.MatchString(label) {
 			return false
 		}
 	}
@@ -85,13 +85,16 @@ func (d *decoder) domain(v *value) string {
 	return it.text
 }
 
+// qualified reports whether s is a label's value, or the name in its key.
+func qualified(s string) bool { return len(s) <= 63 && labelValue.MatchString(s) }
+
 // labelKey reports whether s is a label or taint key: an optional DNS prefix and a name.
 func labelKey(s string) bool {
 	prefix, name, ok := strings.Cut(s, "/")
 	if !ok {
-		return qualified.MatchString(s)
+		return qualified(s)
 	}
-	return subdomain(prefix) && qualified.MatchString(name)
+	return subdomain(prefix) && qualified(name)
 }
 
 // labels returns the labels that a node of that name gets in addition to the kubelet's.
@@ -100,7 +103,7 @@ func (d *decoder) labels(v *value, node string) map[string]string {
 	for _, it := range v.items {
 		key, val, ok := strings.Cut(it.text, "=")
 		switch {
-		case !ok || !labelKey(key) || val != "" && !qualified.MatchString(val):
+		case !ok || !labelKey(key) || val != "" && !qualified(val):
 			d.add("%s: %q is not a label such as example.com/zone=a", it.label(v.setting), it.text)
 		case key == "kubernetes.io/hostname":
 			if val != node { // the kubelet sets it
@@ -142,7 +145,7 @@ func (d *decoder) taints(v *value) []string {
 	var out []string
 	for _, it := range v.items {
 		m := taintParts.FindStringSubmatch(it.text)
-		if m == nil || !labelKey(m[1]) || m[2] != "" && !qualified.MatchString(m[2]) {
+		if m == nil || !labelKey(m[1]) || m[2] != "" && !qualified(m[2]) {
 			d.add("%s: %q is not a taint such as example.com/gpu=yes:NoSchedule", it.label(v.setting), it.text)
 			continue
 		}

@@ -112,17 +112,17 @@ func applyRules(text string, whole bool) string {
 // Find returns the values of fields with the names of secrets in a document, such as a configuration file or the content of a
 // Secret, so that they can be removed where they occur without the name.
 func Find(document string) (values []string) {
-	for _, pattern := range []*regexp.Regexp{line, named} {
+	for _, pattern := range []*regexp.Regexp{line(), named()} {
 		for _, groups := range pattern.FindAllStringSubmatch(document, -1) {
 			if !harmless(groups) {
 				values = append(values, valueOf(groups))
 			}
 		}
 	}
-	for _, groups := range login.FindAllStringSubmatch(document, -1) {
+	for _, groups := range login().FindAllStringSubmatch(document, -1) {
 		values = append(values, groups[2], passwordOf(groups[2]))
 	}
-	for _, groups := range yamlLogin.FindAllStringSubmatch(document, -1) {
+	for _, groups := range yamlLogin().FindAllStringSubmatch(document, -1) {
 		if password := passwordOf(groups[2]); password != "" {
 			values = append(values, groups[2], password)
 		}

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // rule describes one form of secrets.
@@ -16,11 +17,16 @@ type rule struct {
 	hint func(lower string) bool
 	// whole is true for patterns that match several lines.
 	whole   bool
-	pattern *regexp.Regexp
+	pattern func() *regexp.Regexp
 	// with is the replacement, in which $1 is the pattern's first group.
 	with string
 	// unless reports whether a match, given as the pattern's groups, is harmless and must be kept.
 	unless func(groups []string) bool
+}
+
+// late compiles a pattern when it is first used: of the many processes that link this package, few use it.
+func late(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }
 
 // secretWords occur in the names of settings, fields and flags whose values are secrets.
@@ -29,13 +35,13 @@ const secretWords = `pass(?:word|wd|phrase)|secret|token|api[-_.]?key|access[-_.
 var (
 	// named is a field with the name of a secret and its value, in quotes or not, of YAML, JSON, JSON within a string, an
 	// environment or a command line.
-	named = regexp.MustCompile(`(?i)([\w.-]*(?:` + secretWords + `)[\w.-]*)(\\?["']?\s*(?:=|:\s)\s*|\\?["']\s*:\s*)(?:(\\")[^"\\]*\\"|(")(?:[^"\\\n]|\\.)*"|(')[^'\n]*'|[^\s,;&"'\\\]}\[{]+)`)
+	named = late(`(?i)([\w.-]*(?:` + secretWords + `)[\w.-]*)(\\?["']?\s*(?:=|:\s)\s*|\\?["']\s*:\s*)(?:(\\")[^"\\]*\\"|(")(?:[^"\\\n]|\\.)*"|(')[^'\n]*'|[^\s,;&"'\\\]}\[{]+)`)
 	// line is the same on a line of its own in a file: the value goes to its end.
-	line = regexp.MustCompile(`(?im)^([ \t]*(?:-[ \t]+|export[ \t]+)?(?:\w[\w.-]*)?(?:` + secretWords + `)[\w.-]*)([ \t]*[:=][ \t]*)([^\s"'\[{(|>&][^\n]*?)[ \t\r]*$`)
+	line = late(`(?im)^([ \t]*(?:-[ \t]+|export[ \t]+)?(?:\w[\w.-]*)?(?:` + secretWords + `)[\w.-]*)([ \t]*[:=][ \t]*)([^\s"'\[{(|>&][^\n]*?)[ \t\r]*$`)
 	// login is the field for a registry's credentials in Docker's configuration. The second group is USER:PASSWORD in base64.
-	login = regexp.MustCompile(`(\\?"auth\\?"\s*:\s*\\?")([^"\\]+)`)
+	login = late(`(\\?"auth\\?"\s*:\s*\\?")([^"\\]+)`)
 	// yamlLogin is the same in a registries.yaml.
-	yamlLogin = regexp.MustCompile(`(?m)((?:^|[{,])[ \t]*auth:[ \t]*["']?)([A-Za-z0-9+/]{8,}={0,2})`)
+	yamlLogin = late(`(?m)((?:^|[{,])[ \t]*auth:[ \t]*["']?)([A-Za-z0-9+/]{8,}={0,2})`)
 )
 
 // secretHints are substrings of everything that secretWords match, in lower case.
@@ -45,45 +51,45 @@ var secretHints = []string{"pass", "secret", "token", "key", "credential"}
 var rules = []rule{
 	{
 		name: "private key", hints: []string{"private key-----"}, whole: true,
-		pattern: regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`),
+		pattern: late(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`),
 		with:    Removed,
 	},
 	{
 		// The first bytes of "-----BEGIN ". Certificates are no secret.
 		name: "private key in base64", hints: []string{"ls0tls1crudjti"}, whole: true,
-		pattern: regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/=]{16,}(?:\s+[A-Za-z0-9+/=]{40,})*`),
+		pattern: late(`LS0tLS1CRUdJTi[A-Za-z0-9+/=]{16,}(?:\s+[A-Za-z0-9+/=]{40,})*`),
 		with:    Removed,
 		unless:  func(groups []string) bool { return onlyCertificates(groups[0]) },
 	},
 	{
 		name: "signed web token", hints: []string{"eyj"},
-		pattern: regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`),
+		pattern: late(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`),
 		with:    Removed,
 	},
 	{
 		name: "join token", hints: []string{"::"},
-		pattern: regexp.MustCompile(`(C1[0-9a-f]{64}::)[a-z0-9]{6}\.[a-z0-9]{16}`),
+		pattern: late(`(C1[0-9a-f]{64}::)[a-z0-9]{6}\.[a-z0-9]{16}`),
 		with:    "${1}" + Removed,
 	},
 	{
 		name: "bootstrap token", hint: bootstrapToken,
-		pattern: regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`),
+		pattern: late(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`),
 		with:    Removed,
 		unless:  func(groups []string) bool { return !strings.ContainsAny(groups[0][7:], "0123456789") },
 	},
 	{
 		name: "bearer", hints: []string{"bearer"},
-		pattern: regexp.MustCompile(`(?i)\b(bearer\s+)[A-Za-z0-9+/=._~-]{12,}`),
+		pattern: late(`(?i)\b(bearer\s+)[A-Za-z0-9+/=._~-]{12,}`),
 		with:    "${1}" + Removed,
 	},
 	{
 		name: "authorization header", hints: []string{"authorization"},
-		pattern: regexp.MustCompile(`(?i)(authorization\\?["']?\s*[:=]\s*\[?\\?["']?(?:basic|bearer|digest|negotiate)\s+)[^\s"'\],]+`),
+		pattern: late(`(?i)(authorization\\?["']?\s*[:=]\s*\[?\\?["']?(?:basic|bearer|digest|negotiate)\s+)[^\s"'\],]+`),
 		with:    "${1}" + Removed,
 	},
 	{
 		name: "password in an address", hints: []string{"://"},
-		pattern: regexp.MustCompile(`(://[^/\s:@"']*:)[^/\s@"']+@`),
+		pattern: late(`(://[^/\s:@"']*:)[^/\s@"']+@`),
 		with:    "${1}" + Removed + "@",
 	},
 	{
@@ -99,7 +105,7 @@ var rules = []rule{
 	},
 	{
 		name: "registry login in TOML", hints: []string{"auth"},
-		pattern: regexp.MustCompile(`(?m)((?:^|[{,.])[ \t]*["']?auth["']?[ \t]*=[ \t]*["'])([^"'\n]+)`),
+		pattern: late(`(?m)((?:^|[{,.])[ \t]*["']?auth["']?[ \t]*=[ \t]*["'])([^"'\n]+)`),
 		with:    "${1}" + Removed,
 	},
 	{
@@ -128,7 +134,7 @@ func passwordOf(login string) string {
 }
 
 // references match the ends of names of fields that refer to a secret or describe it, but do not have its value.
-var references = regexp.MustCompile(`(?i)(file|path|names?|refs?|dir|ttl|seconds|types?|count|version|audiences?|mode|namespace|uid|policy|url|usages?|expiry|expiration|timestamp|controller|signer|cleaner|issuer|strategy|ca)$`)
+var references = late(`(?i)(file|path|names?|refs?|dir|ttl|seconds|types?|count|version|audiences?|mode|namespace|uid|policy|url|usages?|expiry|expiration|timestamp|controller|signer|cleaner|issuer|strategy|ca)$`)
 
 // onlyCertificates reports whether all PEM blocks in a text in base64 are certificates.
 func onlyCertificates(text string) bool {
@@ -138,7 +144,7 @@ func onlyCertificates(text string) bool {
 
 // harmless reports whether a named value is no secret, because of its name or of its form.
 func harmless(groups []string) bool {
-	return references.MatchString(groups[1]) || plain(valueOf(groups))
+	return references().MatchString(groups[1]) || plain(valueOf(groups))
 }
 
 // plain reports whether a value is a path, a number or a keyword.
@@ -157,11 +163,11 @@ func valueOf(groups []string) string {
 	return strings.Trim(strings.TrimPrefix(groups[0], groups[1]+groups[2]), `\"'`)
 }
 
-var flagWords = regexp.MustCompile(`(?i)^--?(t|[\w-]*(?:` + secretWords + `)[\w-]*)$`)
+var flagWords = late(`(?i)^--?(t|[\w-]*(?:` + secretWords + `)[\w-]*)$`)
 
 // secretFlag reports whether the argument after a flag is a secret.
 func secretFlag(flag string) bool {
-	return flagWords.MatchString(flag) && !references.MatchString(flag)
+	return flagWords().MatchString(flag) && !references().MatchString(flag)
 }
 
 func (r rule) hinted(lower string) bool {
@@ -200,11 +206,11 @@ func allWord(s string) bool {
 
 func (r rule) apply(text string) string {
 	if r.unless == nil {
-		return r.pattern.ReplaceAllString(text, r.with)
+		return r.pattern().ReplaceAllString(text, r.with)
 	}
 	var out []byte
 	end := 0
-	for _, at := range r.pattern.FindAllStringSubmatchIndex(text, -1) {
+	for _, at := range r.pattern().FindAllStringSubmatchIndex(text, -1) {
 		groups := make([]string, len(at)/2)
 		for i := range groups {
 			if at[2*i] >= 0 {
@@ -215,7 +221,7 @@ func (r rule) apply(text string) string {
 			continue
 		}
 		out = append(out, text[end:at[0]]...)
-		out = r.pattern.ExpandString(out, r.with, text, at)
+		out = r.pattern().ExpandString(out, r.with, text, at)
 		end = at[1]
 	}
 	if end == 0 {

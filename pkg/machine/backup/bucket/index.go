@@ -71,14 +71,14 @@ func decode(object []byte) (x Index, err error) {
 		return x, errors.New("a later version of coracle has written it")
 	}
 	for _, name := range []string{x.Name, x.Node, x.Cluster} { // they become parts of paths, and are shown to people
-		if !nameLike.MatchString(name) {
+		if len(name) > 253 || !nameLike.MatchString(name) {
 			return x, fmt.Errorf("it has the name %q", name)
 		}
 	}
 	return x, nil
 }
 
-var nameLike = regexp.MustCompile(`^[0-9A-Za-z][-.0-9A-Za-z_]{0,252}$`)
+var nameLike = regexp.MustCompile(`^[0-9A-Za-z][-.0-9A-Za-z_]*$`)
 
 func (x Index) ids() (all []id) {
 	for part := range slices.Chunk(x.Pieces, idSize) {
