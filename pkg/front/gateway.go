@@ -111,7 +111,7 @@ func (f *front) gatewayProgram() (supervise.Program, error) {
 	return supervise.Program{
 		Name: gateway.Program, Path: f.cfg.Dirs.Tool("coracle-core"),
 		Args:      []string{gateway.Program, f.cfg.Dirs.Gateway(), string(settings)},
-		Env:       []string{"GOGC=40", "HOME=/"}, // garbage is collected eagerly while packages are initialized, but not so that it delays the start
+		Env:       []string{"GOGC=40", "HOME=/"}, // garbage is collected while packages are initialized, as in the name server: see startGC there
 		OwnMounts: true,
 	}, err
 }

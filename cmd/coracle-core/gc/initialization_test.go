@@ -1,0 +1,74 @@
+package gc
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// Bounds of what the initialization of packages allocates, in bytes. Each process of coracle and each command that needs Kubernetes begins with it.
+const (
+	mostOfAll     = 17_000_000
+	mostOfPackage = 700_000
+)
+
+// unwanted are packages that were linked only for tests of upstream, or for commands that coracle has not.
+var unwanted = []string{"github.com/asaskevich/govalidator", "helm.sh/helm/v4/pkg/chart/v2/lint/rules", "k8s.io/client-go/dynamic/fake", "k8s.io/client-go/kubernetes/fake"}
+
+var initialized = regexp.MustCompile(`^init (\S+) @.*, (\d+) bytes, \d+ allocs$`)
+
+// TestInitialization measures the executable that the build makes, whose modules are changed. kubectl allocates what all others do, and loads no translations.
+func TestInitialization(t *testing.T) {
+	program, err := filepath.Abs(filepath.Join("..", "..", "..", "build", runtime.GOARCH, "payload", "coracle-core"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); err != nil {
+		t.Skip("needs what `make build` makes")
+	}
+	cmd := exec.Command(program, "kubectl", "version", "--client")
+	cmd.Env = []string{"GODEBUG=inittrace=1,gctrace=1", "HOME=" + t.TempDir()}
+	var out bytes.Buffer
+	cmd.Stderr = &out
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, out.Bytes())
+	}
+	packages, sum, collections, before := 0, 0, 0, 0
+	for line := range bytes.Lines(out.Bytes()) {
+		if bytes.HasPrefix(line, []byte("gc ")) {
+			collections++
+		}
+		m := initialized.FindSubmatch(bytes.TrimSpace(line))
+		if m == nil {
+			continue
+		}
+		name := string(m[1])
+		n, err := strconv.Atoi(string(m[2]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages, sum, before = packages+1, sum+n, collections
+		if n > mostOfPackage {
+			t.Errorf("%s allocates %d bytes when it is initialized, more than %d: who imports it, and can it wait until it is used?", name, n, mostOfPackage)
+		}
+		if slices.Contains(unwanted, name) {
+			t.Errorf("%s is linked", name)
+		}
+	}
+	t.Logf("%d packages allocate %d bytes; %d collections meanwhile", packages, sum, before)
+	if packages < 1000 {
+		t.Errorf("the trace has %d packages only", packages)
+	}
+	if sum > mostOfAll {
+		t.Errorf("%d bytes are allocated, more than %d", sum, mostOfAll)
+	}
+	if before > 1 { // of what precedes package gc
+		t.Errorf("garbage is collected %d times before main", before)
+	}
+}
