@@ -121,8 +121,9 @@ func conformanceRecipes(busybox, programs, sources string) (map[string]oci.Image
 		e2eTests + "nonroot":    {Cmd: []string{"sh"}, User: "1234", Files: shell},
 		e2eTests + "sample-apiserver": {Entrypoint: []string{"/sample-apiserver"}, Files: with(nil,
 			map[string]string{"sample-apiserver": program("sample-apiserver")}, oci.File{Path: "tmp", Mode: 0o1777, Dir: true})},
-		"registry.k8s.io/etcd":  {Entrypoint: []string{"/usr/local/bin/etcd"}, Files: with(nil, map[string]string{"usr/local/bin/etcd": program("etcd")})},
-		"registry.k8s.io/pause": {Entrypoint: []string{"/pause"}, User: "65535:65535", Files: with(nil, map[string]string{"pause": program("pause")})},
+		"registry.k8s.io/sig-storage/hostpathplugin": {Entrypoint: []string{"/hostpathplugin"}, Files: with(shell, map[string]string{"hostpathplugin": program("standin")})},
+		"registry.k8s.io/etcd":                       {Entrypoint: []string{"/usr/local/bin/etcd"}, Files: with(nil, map[string]string{"usr/local/bin/etcd": program("etcd")})},
+		"registry.k8s.io/pause":                      {Entrypoint: []string{"/pause"}, User: "65535:65535", Files: with(nil, map[string]string{"pause": program("pause")})},
 	}
 	return images, failed
 }

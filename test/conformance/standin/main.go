@@ -1,5 +1,5 @@
-// Command standin stands in for programs in the images of cri-tools' validation suite, depending on its name: for web servers, for nonewprivs'
-// program, and for applets of busybox that Debian's busybox lacks or runs in another way.
+// Command standin stands in for programs in the images of cri-tools' validation suite and Kubernetes' tests, depending on its name: for web servers, for
+// nonewprivs' program, for the CSI driver hostpathplugin where that is only a proxy, and for applets of busybox that Debian's busybox lacks or runs in another way.
 package main
 
 import (
@@ -18,13 +18,54 @@ import (
 
 func main() {
 	name := filepath.Base(os.Args[0])
-	run := map[string]func() error{"ipcs": ipcs, "nnp": nnp, "pgrep": pgrep, "sh": shell}[name]
+	run := map[string]func() error{"hostpathplugin": proxy, "ipcs": ipcs, "nnp": nnp, "pgrep": pgrep, "sh": shell}[name]
 	if run == nil {
 		run = func() error { return serve(name) }
 	}
 	if err := run(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[0], err)
 		os.Exit(1)
+	}
+}
+
+// proxy joins each connection to the socket --endpoint with the next one to --proxy-endpoint=tcp://:PORT, through which a test reads and answers it.
+// Tests of dynamic resource allocation have their driver there.
+func proxy() error {
+	flags := flag.NewFlagSet("hostpathplugin", flag.ContinueOnError)
+	_ = flags.Int("v", 0, "")
+	endpoint := flags.String("endpoint", "", "")
+	behind := flags.String("proxy-endpoint", "", "")
+	if err := flags.Parse(os.Args[1:]); err != nil {
+		return err
+	}
+	path := strings.TrimPrefix(*endpoint, "unix://")
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	tests, err := net.Listen("tcp", strings.TrimPrefix(*behind, "tcp://"))
+	if err != nil {
+		return err
+	}
+	clients, err := net.Listen("unix", path)
+	if err != nil {
+		return err
+	}
+	for {
+		client, err := clients.Accept()
+		if err != nil {
+			return err
+		}
+		test, err := tests.Accept()
+		if err != nil {
+			return err
+		}
+		for _, way := range [][2]net.Conn{{client, test}, {test, client}} {
+			go func() {
+				_, _ = io.Copy(way[0], way[1]) // until one of them is closed
+				way[0].Close()
+				way[1].Close()
+			}()
+		}
 	}
 }
 
