@@ -130,6 +130,32 @@ func sh(m *machines.Machine, environment string, args ...string) (string, error)
 	return m.TrySh(environment+` INSTALL_CORACLE_INSECURE_UNSIGNED=true INSTALL_CORACLE_FILE=`+machines.Bin+` sh /etc/site/install.sh "$@" 2>&1`, args...)
 }
 
+// newcomersLine returns the line of docs/gateway.md that installs the server of a site from nothing.
+func newcomersLine(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/gateway.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## A site from nothing\n")
+	_, line, found := strings.Cut(section, "\n    curl ")
+	if !found {
+		t.Fatal("the page has no line with curl")
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	return "curl " + line
+}
+
+// types types a line that pipes install.sh into a shell, with a local file. In place of GitHub, which is not reached, curl has the script at the address of
+// the latest release.
+func types(m *machines.Machine, line string) (string, error) {
+	return m.TrySh(`curl() {
+	[ "$*" = "-sfL $(sed -n 's|.*INSTALL_CORACLE_MIRROR:-\(.*\)/download}$|\1|p' /etc/site/install.sh)/latest/download/install.sh" ] && cat /etc/site/install.sh
+}
+export CORACLE_NODE_LABEL=place=edge INSTALL_CORACLE_INSECURE_UNSIGNED=true INSTALL_CORACLE_FILE=` + machines.Bin + `
+{ ` + line + `; } 2>&1`)
+}
+
 func (s *story) mistakes(t *testing.T) {
 	m := s.server.For(t)
 	tests := []struct {
@@ -172,13 +198,16 @@ func (s *story) install(t *testing.T) {
 		t.Errorf("%v, %s: a mistake in the variables has exit code %d", err, out, machines.Code(err))
 	}
 	unchanged(t, m, s.serverBefore)
-	out, err = sh(m, `CORACLE_NODE_LABEL=place=edge`, "server", "--node-name", "edge-1")
+	out, err = types(m, newcomersLine(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("install.sh took %s and said:\n%s", time.Since(began).Round(10*time.Millisecond), out)
 	if !strings.Contains(out, "Node edge-1 is Ready after") || !strings.Contains(out, "/etc/coracle/kubeconfig.yaml") {
 		t.Error("it does not say what is to be said")
+	}
+	if got := m.Run("systemctl", "cat", "coracle"); !strings.Contains(got, "--acme-email=ops@example.com") {
+		t.Errorf("the unit has not the settings of the line: %s", got)
 	}
 	if got := m.Run("kubectl", "get", "node", "edge-1", "--show-labels", "--no-headers"); !strings.Contains(got, "place=edge") || !strings.Contains(got, " Ready ") {
 		t.Errorf("the node is %s", got)
@@ -246,7 +275,7 @@ func podIDs(m *machines.Machine) string {
 
 func (s *story) again(t *testing.T) {
 	m := s.server.For(t)
-	out, err := sh(m, `CORACLE_NODE_LABEL=place=edge`, "server", "--node-name", "edge-1")
+	out, err := types(m, newcomersLine(t))
 	if err != nil || !strings.Contains(out, "nothing was changed") {
 		t.Errorf("%s, %v", out, err)
 	}
