@@ -108,7 +108,7 @@ systemctl daemon-reload; systemctl -q enable --now read-only-usr.service`
 			k.has = map[string]string{"test -c /dev/tpmrm0 && echo there": "there"}
 		}),
 		with(debian12("nodes", "Debian 13: cgroup v2, swap, Debian's crun and CRIU; what pods may use"), func(k *kind) {
-			k.suite, k.packages, k.steps = "trixie", "crun criu", nodeSteps
+			k.suite, k.packages, k.steps = "trixie", "crun criu iptables", nodeSteps
 			k.prepare = "fallocate -l 2G /swap; chmod 600 /swap; mkswap -q /swap; echo '/swap none swap sw 0 0' >>/etc/fstab; systemctl daemon-reload; swapon -a"
 			k.has = map[string]string{"swapon --noheadings --show=NAME": "/swap", "stat -f -c %T /sys/fs/cgroup": "cgroup2fs", "for p in crun criu; do command -v $p; done": "/usr/bin/crun\n/usr/sbin/criu"}
 		}),
