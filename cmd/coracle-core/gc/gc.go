@@ -13,9 +13,9 @@ import (
 // first is the percentage with which the first collection comes when 32 MiB have been allocated: the runtime's least heap is 4 MiB for each 100.
 const first = 800
 
-// Later is the percentage after the first collection; 0 if the user has set it.
-var Later = begin(os.Getenv("GOGC"))
+var _ = begin(os.Getenv("GOGC"))
 
+// begin defers the first collection, and returns the percentage after it, or 0 if the user has set one.
 func begin(set string) (later int) {
 	if set != "" {
 		return 0

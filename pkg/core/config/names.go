@@ -10,8 +10,8 @@ import (
 
 // The syntax of names in Kubernetes (RFC 1123, label keys and values).
 var (
-	dnsLabel   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)            // 63 characters at most
-	labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`) // also that, and the last part of a key
+	dnsLabel   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)            // and at most 63 characters
+	labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$`) // the same; also of the name in a key
 	taintParts = regexp.MustCompile(`^([^=:]+)(?:=([^=:]*))?:([^=:]+)$`)
 )
 

@@ -103,15 +103,14 @@ func cut(text string, most int) string { return text[:min(len(text), most)] }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (r router) ServeHTTP(w http.ResponseWriter, req *http.Request, next caddyhttp.Handler) error {
+	defer countReset(req)
 	if req.ProtoMajor == 2 && req.Context().Err() != nil { // it is taken back already
-		countReset(req)
 		return nil
 	}
 	began, path := time.Now(), req.URL.Path // which a rewrite changes
 	r.serving.advertise(w, req)
 	recorder := caddyhttp.NewResponseRecorder(w, nil, nil)
 	source, err := r.answer(recorder, req, next)
-	countReset(req)
 	status, took := cmp.Or(recorder.Status(), http.StatusOK), time.Since(began)
 	r.serving.requests.count(source, status, took)
 	if r.serving.current.Load().logged {
