@@ -1,14 +1,19 @@
 package csrapprover
 
 import (
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
+	coordination "k8s.io/api/coordination/v1"
 	core "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeguard"
@@ -37,6 +42,7 @@ func TestRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		agent := node("agent", "192.0.2.2", "2001:db8::2")
 		client := fake.NewClientset(&agent)
+		client.PrependReactor("*", "leases", refuseStale(client))
 		claims := endpoint.Claims{Client: client}
 		before := ""
 		for _, key := range []string{"old", "new"} {
@@ -69,4 +75,29 @@ func TestRevoked(t *testing.T) {
 			t.Errorf("recorded are %+v, %v", keys, err)
 		}
 	})
+}
+
+// refuseStale makes the fake client refuse an update of a Lease that changed since it was read, as the API server does: the requests of one
+// machine are decided at the same time and write the same claim. The client calls it under a lock that it holds until the object is stored.
+func refuseStale(client *fake.Clientset) clienttesting.ReactionFunc {
+	version := 0
+	return func(action clienttesting.Action) (bool, runtime.Object, error) {
+		write, ok := action.(interface{ GetObject() runtime.Object })
+		if !ok { // it reads
+			return false, nil, nil
+		}
+		lease := write.GetObject().(*coordination.Lease)
+		if action.Matches("update", "leases") {
+			stored, err := client.Tracker().Get(action.GetResource(), lease.Namespace, lease.Name)
+			if err != nil {
+				return true, nil, err
+			}
+			if stored.(*coordination.Lease).ResourceVersion != lease.ResourceVersion {
+				return true, nil, apierrors.NewConflict(coordination.Resource("leases"), lease.Name, nil)
+			}
+		}
+		version++
+		lease.ResourceVersion = strconv.Itoa(version)
+		return false, nil, nil
+	}
 }
