@@ -56,7 +56,8 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 	}, map[string]string{"coracle.go": "files/fifo/fifo.go.txt"}},
 	// The kubelet's loops run at once when they are waited for, and seldom when nothing happens: its volume manager's two of 100 ms, and the one that lists
 	// all pods every second. Its certificates can be replaced while it runs. The API server's requests to kubelets go on when their certificate is replaced.
-	// It asks the runtime once where a container's log is, and not every 10 s.
+	// It asks the runtime once where a container's log is, and not every 10 s. Its search for unused images goes on when a container is removed
+	// meanwhile: upstream's gives up for five minutes, as after each start that finds containers to remove (v1.37.1, handleImageVolumes).
 	"kubernetes": {"k8s.io/kubernetes", []string{"LICENSE", "go.mod", "cmd", "pkg", "plugin", "third_party"}, []change{
 		{file: "pkg/kubelet/volumemanager/volume_manager.go", old: importOfWait, new: importOfOndemand},
 		{file: "pkg/kubelet/volumemanager/reconciler/reconciler.go", old: importOfWait, new: importOfOndemand},
@@ -64,6 +65,8 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "pkg/kubelet/certificate/kubelet.go", old: "certificate.NewManager(", new: "newRenewable(", times: 2},
 		{file: "pkg/kubelet/client/kubelet_client.go", old: "return transport.New(", new: "return newReloading("},
 		{file: "pkg/kubelet/container/cache.go", old: "\tc.subscribers[id] = append(", new: "\tWant()\n\tc.subscribers[id] = append("},
+		{file: "pkg/kubelet/images/image_gc_manager.go", old: importOfSets, new: importOfSets + importOfCRIErrors},
+		{file: "pkg/kubelet/images/image_gc_manager.go", old: statusFailed, new: statusOfRemoved + statusFailed},
 		{file: "pkg/kubelet/kubelet.go", old: "if utilfeature.DefaultFeatureGate.Enabled(features.EventedPLEG) {", new: "if true {"},
 		{file: "pkg/kubelet/logs/container_log_manager.go", old: "\tmonitoringPeriod metav1.Duration\n", new: "\tmonitoringPeriod metav1.Duration\n\tpaths sync.Map // by the containers' IDs\n"},
 		{file: "pkg/kubelet/logs/container_log_manager.go", old: "\tfor _, container := range containers {\n", new: "\tc.forget(containers)\n\tfor _, container := range containers {\n"},

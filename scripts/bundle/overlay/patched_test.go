@@ -81,6 +81,7 @@ func TestPatched(t *testing.T) {
 		"fifo":                                          "files/fifo/fifo_test.go.txt",
 		"kubernetes/pkg/kubelet/certificate":            "files/kubernetes/certificate_test.go.txt",
 		"kubernetes/pkg/kubelet/client":                 "files/kubernetes/client_test.go.txt",
+		"kubernetes/pkg/kubelet/images":                 "files/kubernetes/images_test.go.txt",
 		"kubernetes/pkg/kubelet/logs":                   "files/kubernetes/logs_test.go.txt",
 		"kubernetes/pkg/kubelet/pleg":                   "files/kubernetes/pleg_test.go.txt",
 		"kubernetes/pkg/kubelet/volumemanager/ondemand": "files/kubernetes/ondemand_test.go.txt",
@@ -99,7 +100,7 @@ func TestPatched(t *testing.T) {
 	}
 	// With the settings of scripts/build, which has compiled most of it.
 	test := exec.Command("go", "test", "-trimpath", "-tags", strings.TrimSpace(string(tags)), "-count=1", "-timeout=1m", "-modfile", filepath.Join(out, "go.mod"), patches["fifo"].module,
-		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/logs", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand",
+		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/images", "k8s.io/kubernetes/pkg/kubelet/logs", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand",
 		"./pkg/network/gateway/dataplane", "github.com/google/cadvisor/lib/manager", "github.com/opencontainers/cgroups/fs",
 		patches["jsonschema"].module, "k8s.io/apiserver/pkg/storage/storagebackend/factory", "sigs.k8s.io/controller-runtime/pkg/client/apiutil")
 	test.Dir = root

@@ -55,5 +55,9 @@ const (
 	stats.CpuStats.CpuUsage.PercpuUsageInKernelmode = percpuUsageInKernelmode
 	stats.CpuStats.CpuUsage.PercpuUsageInUsermode = percpuUsageInUsermode
 `
-	importOfOndemand = "\twait \"k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand\"\n"
+	importOfSets      = "\t\"k8s.io/apimachinery/pkg/util/sets\"\n"
+	importOfCRIErrors = "\tcrierrors \"k8s.io/cri-api/pkg/errors\"\n"
+	statusFailed      = "\tif err != nil {\n\t\treturn fmt.Errorf(\"get container status: %w\", err)\n"
+	statusOfRemoved   = "\tif crierrors.IsNotFound(err) {\n\t\treturn nil\n\t}\n"
+	importOfOndemand  = "\twait \"k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand\"\n"
 )
