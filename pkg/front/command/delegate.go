@@ -75,8 +75,11 @@ func whereFlags(c *cobra.Command) *where {
 }
 
 // config returns the configuration of its last start. ok is false if it was not started since boot.
-func (w where) config() (cfg config.Config, ok bool, err error) {
-	dirs, data := w.dirs(), cmp.Or(w.data, os.Getenv("CORACLE_DATA_DIR"))
+func (w where) config() (cfg config.Config, ok bool, err error) { return w.configIn(w.dirs()) }
+
+// configIn does the same as config, with directories that dirs returned before.
+func (w where) configIn(dirs paths.Dirs) (cfg config.Config, ok bool, err error) {
+	data := cmp.Or(w.data, os.Getenv("CORACLE_DATA_DIR"))
 	cfg, err = config.Load(dirs.Resolved())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -126,16 +126,17 @@ type waiting struct {
 const retryProbe = 50 * time.Millisecond
 
 func (w *waiting) run(ctx context.Context) error {
-	changed, err := state.Watch(ctx, w.where.dirs())
+	dirs := w.where.dirs()
+	changed, err := state.Watch(ctx, dirs)
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("looking at %s is for root only: put sudo before the command", w.where.dirs().Run)
+		return fmt.Errorf("looking at %s is for root only: put sudo before the command", dirs.Run)
 	}
 	if err != nil {
 		return err
 	}
 	w.printed = map[string]string{}
 	for {
-		missing, probed, err := w.look(ctx)
+		missing, probed, err := w.look(ctx, dirs)
 		if err != nil {
 			return err
 		}
@@ -159,8 +160,8 @@ func (w *waiting) run(ctx context.Context) error {
 }
 
 // look returns what is not ready yet, and why. probed is true if a unit is ready and its probe failed.
-func (w *waiting) look(ctx context.Context) (missing []string, probed bool, err error) {
-	cfg, ok, err := w.where.config()
+func (w *waiting) look(ctx context.Context, dirs paths.Dirs) (missing []string, probed bool, err error) {
+	cfg, ok, err := w.where.configIn(dirs)
 	if err != nil {
 		return nil, false, err
 	}

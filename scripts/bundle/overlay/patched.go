@@ -125,13 +125,16 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "fs/cpuacct.go", old: storesPerCPU, new: ""},
 	}, nil},
 	// What few processes of coracle use is made when it is first used, and not when each starts: etcd's logger, which keeps 0.45 MB, and for Helm the compiled
-	// schemas of schemas and another set of the types of Kubernetes, which keep 0.4 MB each.
+	// schemas of schemas and another set of the types of Kubernetes, which keep 0.4 MB each. The certificate of the API server's requests to itself has a key of
+	// ECDSA: upstream makes two of RSA at each start, which take 0.3 s of a processor before anything is served, at times more than a second.
 	"apiserver": {"k8s.io/apiserver", []string{"LICENSE", "go.mod", "pkg", "plugin"}, []change{
 		{file: "pkg/storage/storagebackend/factory/etcd3.go", old: "var etcd3ClientLogger *zap.Logger\n", new: ""},
 		{file: "pkg/storage/storagebackend/factory/etcd3.go", old: "\tl, err := logutil.", new: "}\n\nvar etcd3ClientLogger = sync.OnceValue(func() *zap.Logger {\n\tl, err := logutil."},
 		{file: "pkg/storage/storagebackend/factory/etcd3.go", old: "\tetcd3ClientLogger = l.Named(\"etcd-client\")\n}\n", new: "\treturn l.Named(\"etcd-client\")\n})\n"},
 		{file: "pkg/storage/storagebackend/factory/etcd3.go", old: "etcd3ClientLogger,\n", new: "etcd3ClientLogger(),\n"},
-	}, nil},
+		{file: "pkg/server/options/serving_with_loopback.go", old: "\tcertutil \"k8s.io/client-go/util/cert\"\n", new: ""},
+		{file: "pkg/server/options/serving_with_loopback.go", old: selfSignedRSA, new: "selfSigned(server.LoopbackClientServerNameOverride)"},
+	}, map[string]string{"pkg/server/options/coracle.go": "files/apiserver/options.go.txt"}},
 	"jsonschema": {"github.com/santhosh-tekuri/jsonschema/v6", nil, []change{
 		{file: "compiler.go", old: "func NewCompiler() *Compiler {\n", new: "func NewCompiler() *Compiler {\n\tcompileMetaschemas()\n\treturn newCompiler()\n}\n\nfunc newCompiler() *Compiler {\n"},
 		{file: "draft.go", old: "\t\"strings\"\n", new: "\t\"strings\"\n\t\"sync\"\n"},

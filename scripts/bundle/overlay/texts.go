@@ -55,6 +55,10 @@ const (
 	stats.CpuStats.CpuUsage.PercpuUsageInKernelmode = percpuUsageInKernelmode
 	stats.CpuStats.CpuUsage.PercpuUsageInUsermode = percpuUsageInUsermode
 `
+	selfSignedRSA = `certutil.GenerateSelfSignedCertKeyWithOptions(certutil.SelfSignedCertKeyOptions{
+		Host:   server.LoopbackClientServerNameOverride,
+		MaxAge: maxAge,
+	})`
 	importOfSets      = "\t\"k8s.io/apimachinery/pkg/util/sets\"\n"
 	importOfCRIErrors = "\tcrierrors \"k8s.io/cri-api/pkg/errors\"\n"
 	statusFailed      = "\tif err != nil {\n\t\treturn fmt.Errorf(\"get container status: %w\", err)\n"
