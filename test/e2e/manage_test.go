@@ -69,7 +69,15 @@ func (b *badJoins) admits(t *testing.T, text string) bool {
 	b.guests++
 	name := fmt.Sprintf("guest-%d", b.guests)
 	m := newMachine(t, name, "system:coracle:node:"+name, "system:coracle:nodes")
-	code, body := asker{b: b, bearer: bearer(t, text)}.ask(t, http.MethodPost, join.PathAgent, m.request())
+	var code int
+	var body string
+	hosts.Eventually(t, 30*time.Second, func() error { // as long as a machine that joins asks a server that starts
+		code, body = asker{b: b, bearer: bearer(t, text)}.ask(t, http.MethodPost, join.PathAgent, m.request())
+		if code == http.StatusServiceUnavailable && strings.Contains(body, join.StartingHeader) {
+			return errors.New("the server is starting")
+		}
+		return nil
+	})
 	if code != http.StatusOK && code != http.StatusUnauthorized {
 		t.Errorf("%d %s", code, body)
 	}
