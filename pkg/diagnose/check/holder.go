@@ -21,11 +21,14 @@ func holder(port uint16) string {
 	for _, fd := range fds {
 		if target, err := os.Readlink(fd); err == nil && inodes[target] {
 			p, _ := process.Read(filepath.Dir(filepath.Dir(fd)))
-			return fmt.Sprintf("process %d (%s)", p.PID, commandOf(p))
+			return takenBy(p.PID) + "(" + commandOf(p) + ")"
 		}
 	}
 	return unseen
 }
+
+// takenBy is how the description of a holder begins.
+func takenBy(pid int) string { return fmt.Sprintf("process %d ", pid) }
 
 // listeners returns the sockets that listen on the port, by their names in /proc/PID/fd.
 func listeners(port uint16) map[string]bool {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // port is a TCP port on which coracle is going to listen.
@@ -76,7 +77,10 @@ func ports(ctx context.Context, m *Machine) (found []Verdict) {
 		}
 	}
 	if m.Running {
-		found = slices.DeleteFunc(found, func(v Verdict) bool { return strings.Contains(v.Finding, "coracle-core") })
+		front, ok, _ := state.Read(m.Config.Dirs, state.Front) // it keeps the API's socket
+		found = slices.DeleteFunc(found, func(v Verdict) bool {
+			return strings.Contains(v.Finding, "coracle-core") || ok && strings.Contains(v.Finding, takenBy(front.PID))
+		})
 		return Else(found, Okf("no other program uses one"))
 	}
 	return Else(found, Okf("all are free"))

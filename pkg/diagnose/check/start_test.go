@@ -19,6 +19,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 func TestStartTellsEverythingInOrder(t *testing.T) {
@@ -206,6 +207,26 @@ func TestPortIsTaken(t *testing.T) {
 		}
 	}
 	fine(t, found)
+}
+
+// TestOwnPort: the front, which keeps the API's socket, is no other program; where coracle does not run, it is.
+func TestOwnPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	own := l.Addr().(*net.TCPAddr).AddrPort()
+	m := &Machine{Config: config.Config{Role: config.Server, Disable: []string{"kube-proxy"}, Dirs: paths.Dirs{Run: t.TempDir()},
+		Args: map[string][]string{"kubelet": {"port=0", "healthz-port=0"}}}}
+	m.Config.API.Bind, m.Config.API.Port = own.Addr(), own.Port()
+	expect(t, ports(t.Context(), m), Fail, "the Kubernetes API")
+	m.Running = true
+	expect(t, ports(t.Context(), m), Fail, "the Kubernetes API")
+	if err := state.Write(m.Config.Dirs, state.Process{Name: state.Front, PID: os.Getpid()}); err != nil {
+		t.Fatal(err)
+	}
+	fine(t, ports(t.Context(), m))
 }
 
 func TestListened(t *testing.T) {
