@@ -12,6 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/addons"
 	"github.com/coracle-dev/coracle/pkg/addons/manifests"
 	"github.com/coracle-dev/coracle/pkg/cluster/csrapprover"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeadmission"
 	"github.com/coracle-dev/coracle/pkg/cluster/noderoles"
@@ -19,6 +20,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/clocksteps"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/heldsocket"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -37,6 +39,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 }
 
 func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leaderelection.Leadership, error) {
+	socket := heldsocket.Take()
 	dirs := cfg.Dirs
 	coracle := dirs.ServerConfig("coracle.kubeconfig") // of user system:coracle
 	gates, err := featureGates(cfg)
@@ -63,7 +66,8 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 		Encryption: encryptionFile,
 		Extension:  joins.extension(),
 		Egress:     joins.egress(cfg),
-		Alone:      func() bool { return alone(cfg) },
+		Alone:      func() bool { return join.Alone(cfg) },
+		Socket:     socket,
 		Guard:      joins.guard,
 		Groups:     extras.groups,
 		Admission:  append(extras.admission, addon.Admission{Name: nodeadmission.Name, New: func() admission.Interface { return nodeadmission.New(cfg) }}),

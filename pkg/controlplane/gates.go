@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
@@ -18,16 +19,11 @@ const peerProxy = "UnknownVersionInteroperabilityProxy"
 func featureGates(cfg config.Config) (string, error) {
 	args := maps.Clone(cfg.Args)
 	byUser := slices.ContainsFunc(slices.Concat(slices.Collect(maps.Values(cfg.Args))...), func(arg string) bool { return strings.Contains(arg, peerProxy+"=") })
-	if !byUser && alone(cfg) {
+	if !byUser && join.Alone(cfg) {
 		if args == nil {
 			args = map[string][]string{}
 		}
 		args["coracle"] = []string{"feature-gates=" + peerProxy + "=false"}
 	}
 	return kube.ShareFeatureGates(args, "coracle", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-}
-
-// alone reports whether the cluster has never had another server.
-func alone(cfg config.Config) bool {
-	return !cfg.Datastore.External() && !cfg.Join.Joined && !remembered(cfg).Joined
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/heldsocket"
 )
 
 // DefaultPath is the PATH of a process whose environment has none, as container runtimes start them.
@@ -29,7 +30,7 @@ func environment(cfg config.Config) []string {
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")
 		switch {
-		case name == "PATH", name == "NOTIFY_SOCKET", strings.HasPrefix(name, "WATCHDOG_"), slices.Contains(secrets, name): // what child processes do not need
+		case name == "PATH", name == "NOTIFY_SOCKET", name == heldsocket.Variable, strings.HasPrefix(name, "WATCHDOG_"), slices.Contains(secrets, name): // what child processes do not need
 			continue
 		case strings.EqualFold(name, "no_proxy"):
 			direct = append(direct, strings.Split(value, ",")...)

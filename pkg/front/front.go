@@ -42,6 +42,7 @@ type front struct {
 	out      *output
 	super    *supervise.Supervisor
 	copies   *controlplaneuser.Copies // nil on an agent
+	api      apiSocket
 	ready    sync.Once
 	became   chan struct{} // closed when everything is ready for the first time
 
@@ -234,6 +235,11 @@ func (f *front) programs() (out []supervise.Program) {
 		if child == state.ControlPlane && f.copies != nil {
 			p.Prepare = f.prepareControlPlane
 		}
+		if child == state.ControlPlane {
+			cfg := f.cfg
+			p.Socket = func() *os.File { return f.api.lend(cfg) }
+			f.api.mayWait = func() bool { return clientsWait(cfg) }
+		}
 		out = append(out, p)
 	}
 	return out
@@ -251,6 +257,7 @@ func (f *front) line(program, line string) {
 // changed takes the states of the child processes: it writes them to the state file and reports to systemd.
 func (f *front) changed(all []state.Child) {
 	ready := allReady(all)
+	f.api.follow(all)
 	f.report.Update(func(p *state.Process) {
 		p.Children = all
 		if ready && p.Ready.IsZero() {

@@ -19,6 +19,7 @@ import (
 func (f *front) live(ctx context.Context) error {
 	for moves := 0; ; moves++ {
 		life, end := context.WithCancel(ctx)
+		context.AfterFunc(life, f.api.Close) // so that clients are refused when the control plane has stopped
 		var moved config.Config
 		var working sync.WaitGroup
 		working.Go(func() { f.renew(life) })
@@ -33,6 +34,7 @@ func (f *front) live(ctx context.Context) error {
 		})
 		err := f.super.Run(life)
 		end()
+		f.api.Close() // also if it was lent once more during the stop
 		working.Wait()
 		if err != nil || ctx.Err() != nil {
 			return err

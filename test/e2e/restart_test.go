@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -203,6 +205,7 @@ func TestKill(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 
+	refusesNobody(t, h, s)
 	ctx, stop := context.WithCancel(t.Context())
 	writer := writeConfigMaps(ctx, h.Client())
 	var first growth.Figures
@@ -255,6 +258,23 @@ func TestKill(t *testing.T) {
 	})
 	h.Kubectl("scale", "deployment/sleepers", "--replicas=5")
 	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=3m")
+}
+
+// refusesNobody kills the control plane. Clients that connect before the next one serves wait for it.
+func refusesNobody(t *testing.T, h *hosts.Host, s *hosts.Server) {
+	t.Helper()
+	kill(t, h, s, "control-plane")
+	for range 20 {
+		conn, err := net.Dial("tcp", net.JoinHostPort(h.IP.String(), "6443"))
+		if err != nil {
+			t.Fatalf("while there is no control plane: %v", err)
+		}
+		conn.Close()
+	}
+	if _, err := h.Client().Discovery().ServerVersion(); err != nil && !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("the next control plane: %v", err)
+	}
+	waitReady(t, h)
 }
 
 // kill kills one of coracle's processes. It restarts a killed front, as an init system would.

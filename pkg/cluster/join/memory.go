@@ -14,6 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // Memory is a machine's file about its cluster, for a start without a server. Package config reads the settings in it.
@@ -61,6 +62,15 @@ func LoadMemory(file string) (m Memory, err error) {
 		return Memory{}, fmt.Errorf("the stored settings of the cluster are damaged: %w", err)
 	}
 	return m, nil
+}
+
+// Alone reports whether the cluster has never had another server, as far as this server has recorded it.
+func Alone(cfg config.Config) bool {
+	if cfg.Datastore.External() || cfg.Join.Joined || paths.Exists(cfg.Dirs.Joined()) { // the mark goes when the memory has it
+		return false
+	}
+	memory, _ := LoadMemory(cfg.Dirs.ServerCluster()) // the front has reported a damaged file
+	return !memory.Joined
 }
 
 // known returns the memory as package config needs it. from is the server that has just sent it, "" if it was stored.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/heldsocket"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -73,6 +75,24 @@ func play(role string) int {
 		forever()
 	case "shout":
 		say("READY=1")
+	case "server": // tells who it is at the socket that it has
+		address, err := netip.ParseAddrPort(os.Args[3])
+		if err != nil {
+			return 1
+		}
+		l, err := heldsocket.Take().Listen(address)
+		if err != nil || l == nil {
+			return 1
+		}
+		say("READY=1")
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return 1
+			}
+			fmt.Fprintln(conn, os.Getpid())
+			conn.Close()
+		}
 	case "front": // runs the program until it is killed
 		return playFront(os.Args[3])
 	case "init":

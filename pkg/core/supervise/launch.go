@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/heldsocket"
 )
 
 // instance is one running process of a program.
@@ -70,6 +72,13 @@ func (l *launcher) launch(p Program, line func(string)) (instance, error) {
 func (l *launcher) start(p Program, line func(string), ownMounts bool) (instance, error) {
 	proc := &launched{owned: l.owned, cmd: exec.Command(p.Path, p.Args...), output: lineWriter{line: line}}
 	proc.cmd.Env = append(slices.Clip(p.Env), "NOTIFY_SOCKET="+l.path)
+	if p.Socket != nil {
+		if socket := p.Socket(); socket != nil {
+			defer socket.Close()
+			proc.cmd.ExtraFiles = []*os.File{socket}
+			proc.cmd.Env = append(proc.cmd.Env, heldsocket.Variable+"=1")
+		}
+	}
 	proc.cmd.Stdout, proc.cmd.Stderr = &proc.output, &proc.output
 	proc.cmd.WaitDelay = outputDelay
 	proc.cmd.SysProcAttr = &syscall.SysProcAttr{

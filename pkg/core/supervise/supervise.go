@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,8 @@ type Program struct {
 	Env  []string
 	// Prepare is called before each start of the program; nil does nothing.
 	Prepare func() error
+	// Socket is called before each start and returns a socket that the instance gets, or nil, see package heldsocket. The socket is closed after the start.
+	Socket func() *os.File
 	// OwnMounts gives it a mount namespace of its own, where that is possible.
 	OwnMounts bool
 	// Patience is after how many seconds without a sign of life it is restarted. Zero is 60.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/heldsocket"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -39,6 +41,47 @@ func TestKilledIsRestartedAndOthersAreUntouched(t *testing.T) {
 		if alive(c.PID) {
 			t.Errorf("%s (%d) is still there", c.Name, c.PID)
 		}
+	}
+}
+
+// TestSocket: who connects while an instance is missing is served by the next one.
+func TestSocket(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().(*net.TCPAddr).AddrPort()
+	l.Close() // it is free
+	var holder heldsocket.Holder
+	defer holder.Close()
+	server := player("server")
+	server.Args = append(server.Args, address.String())
+	server.Socket = func() *os.File {
+		file, err := holder.Lend(address)
+		if err != nil {
+			t.Error(err)
+		}
+		return file
+	}
+	s := &Supervisor{Programs: []Program{server, player("steady")}}
+	w := watch(s)
+	stop := run(t, s)
+	first := w.until(t, "both ready", allReady)
+	if err := syscall.Kill(first[0].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	w.until(t, "its end", func(all []state.Child) bool { return all[0].PID != first[0].PID })
+	conn, err := net.Dial("tcp", address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := bufio.NewReader(conn).ReadString('\n')
+	again := w.until(t, "the restart", func(all []state.Child) bool { return allReady(all) && all[0].Restarts == 1 })
+	if err != nil || strings.TrimSpace(said) != fmt.Sprint(again[0].PID) {
+		t.Errorf("%q, %v answers, and not %d", said, err, again[0].PID)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
 	}
 }
 

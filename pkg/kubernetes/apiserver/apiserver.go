@@ -8,9 +8,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
+	serveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig/controller"
 	"k8s.io/client-go/rest"
 	basecompatibility "k8s.io/component-base/compatibility"
@@ -20,6 +23,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/heldsocket"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
@@ -39,6 +43,7 @@ type APIServer struct {
 	Extension  Extension         // paths of coracle; the zero value has none
 	Egress     Egress            // how nodes and pods are reached
 	Accounts   *AccountKeys      // nil reads the keys of service accounts once
+	Socket     *heldsocket.Lent  // of the front, nil for one of its own
 	Alone      func() bool       // reports whether the cluster has never had another server
 	Guard      Guard             // checks the requests of nodes; may be nil
 	Groups     []Group           // API groups of coracle
@@ -154,6 +159,7 @@ func (a APIServer) options(ctx context.Context) (options.CompletedOptions, error
 	if gates, ok := registry.FeatureGateFor(basecompatibility.DefaultKubeComponent).(featuregate.MutableFeatureGate); ok {
 		gates.AddMetrics()
 	}
+	a.listen(opts.SecureServing.SecureServingOptions)
 	completed, err := opts.Complete(ctx)
 	if err != nil {
 		return none, err
@@ -162,6 +168,17 @@ func (a APIServer) options(ctx context.Context) (options.CompletedOptions, error
 		return none, err
 	}
 	return completed, a.Accounts.install(ctx, &completed)
+}
+
+// listen uses the socket that the front holds, if the flags ask for no other.
+func (a APIServer) listen(serving *serveroptions.SecureServingOptions) {
+	address, _ := netip.AddrFromSlice(serving.BindAddress)
+	l, err := a.Socket.Listen(netip.AddrPortFrom(address.Unmap(), uint16(serving.BindPort)))
+	if err != nil {
+		logrus.WithField("component", "kube-apiserver").WithError(err).Warn("using the socket of the front")
+	} else if l != nil {
+		serving.Listener = l
+	}
 }
 
 // setProbe sets the probe of whether the server lives: a request over its port that needs nothing but the server itself.
