@@ -32,9 +32,9 @@ const (
 	dirEnv    = "CORACLE_TEST_SLOTS_DIR"
 )
 
-// perCore is the number of slots for each core. A running cluster needs little of a core, a starting one a whole core.
+// perTwoCores is the number of slots for two cores. A running cluster needs little of a core, a starting one a whole core.
 // With more slots, tests that start at the same time exceed their timeouts.
-const perCore = 3
+const perTwoCores = 7
 
 // held has the names of the tests of this process that have slots.
 var held sync.Map
@@ -119,7 +119,7 @@ type counter struct {
 
 // open makes the directory for the locked files, which all test processes of the machine share.
 func open() (*counter, error) {
-	c := &counter{dir: os.Getenv(dirEnv), total: perCore * runtime.NumCPU(), poll: 300 * time.Millisecond, line: &line}
+	c := &counter{dir: os.Getenv(dirEnv), total: max(3, perTwoCores*runtime.NumCPU()/2), poll: 300 * time.Millisecond, line: &line}
 	if c.dir == "" {
 		c.dir = filepath.Join(place("/dev/shm"), "coracle-test-slots")
 	}
