@@ -109,7 +109,7 @@ func (s storage) addEncryption(g *lifecycle.Group, cfg config.Config) (unit *lif
 func Others(cfg config.Config) members.Remote {
 	cert, key := pki.ServerFiles(cfg.Dirs)
 	return members.Remote{
-		Joined:  func() bool { return cfg.Join.Joined || remembered(cfg).Joined },
+		Joined:  func() bool { return cfg.Join.Joined || join.Remembered(cfg).Joined },
 		Servers: func() []string { return otherServers(cfg) },
 		CA:      pkiFile(cfg.Dirs, "ca.crt"), Cert: cert, Key: key,
 	}
@@ -133,17 +133,10 @@ func (s storage) beforeAdd(ctx context.Context, lead *leaderelection.Leadership)
 	return s.member.OpenPeers(ctx)
 }
 
-// remembered returns what this server has recorded about its cluster; other servers may have joined since the front started.
-func remembered(cfg config.Config) join.Memory {
-	memory, _ := join.LoadMemory(cfg.Dirs.ServerCluster()) // the front has reported a damaged file
-	memory.Joined = memory.Joined || paths.Exists(cfg.Dirs.Joined())
-	return memory
-}
-
 // otherServers returns HOST:PORT of the API of every other server that is known on this machine.
 func otherServers(cfg config.Config) []string {
 	balanced, _ := state.ReadAPIServers(cfg.Dirs.Servers()) // one of several sources
-	all := slices.Concat(cfg.Join.Servers, remembered(cfg).Servers, balanced.Servers, balanced.Former)
+	all := slices.Concat(cfg.Join.Servers, join.Remembered(cfg).Servers, balanced.Servers, balanced.Former)
 	slices.Sort(all)
 	return slices.DeleteFunc(slices.Compact(all), func(server string) bool { return join.IsOwn(cfg, server) })
 }

@@ -64,13 +64,17 @@ func LoadMemory(file string) (m Memory, err error) {
 	return m, nil
 }
 
+// Remembered returns what a server has recorded about its cluster. Joined is also true if another machine has joined since the front started.
+func Remembered(cfg config.Config) Memory {
+	joined := paths.Exists(cfg.Dirs.Joined())         // before the memory, since the front removes the mark when the memory has it
+	memory, _ := LoadMemory(cfg.Dirs.ServerCluster()) // the front has reported a damaged file
+	memory.Joined = memory.Joined || joined
+	return memory
+}
+
 // Alone reports whether the cluster has never had another server, as far as this server has recorded it.
 func Alone(cfg config.Config) bool {
-	if cfg.Datastore.External() || cfg.Join.Joined || paths.Exists(cfg.Dirs.Joined()) { // the mark goes when the memory has it
-		return false
-	}
-	memory, _ := LoadMemory(cfg.Dirs.ServerCluster()) // the front has reported a damaged file
-	return !memory.Joined
+	return !cfg.Datastore.External() && !cfg.Join.Joined && !Remembered(cfg).Joined
 }
 
 // known returns the memory as package config needs it. from is the server that has just sent it, "" if it was stored.
