@@ -13,6 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 // TestAPISocket: clients wait after the end of a control plane that has served, unless they know other servers or nodes have to see it.
@@ -34,12 +35,7 @@ func TestAPISocket(t *testing.T) {
 		"others join later":  {served, func(c *config.Config) { mark(t, c.Dirs.Joined()) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			address := l.Addr().(*net.TCPAddr).AddrPort()
-			l.Close() // it is free
+			address := freeport.Loopback(t)
 			cfg := config.Config{Dirs: paths.Dirs{Data: t.TempDir(), Run: t.TempDir()}}
 			cfg.API.Bind, cfg.API.Port = address.Addr(), address.Port()
 			later := name == "others join later"

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/test/freeport"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/modules"
 	"github.com/coracle-dev/coracle/test/registries"
@@ -45,7 +46,7 @@ func Start(t testing.TB, host *hosts.Host, at netip.AddrPort, o Options) *Server
 	t.Helper()
 	names := netip.AddrPortFrom(at.Addr(), at.Port()+1)
 	if host == nil {
-		at, names = free(t), free(t)
+		at, names = freeport.Loopback(t), freeport.Loopback(t)
 	}
 	dir := t.TempDir()
 	s := &Server{Directory: "https://" + at.String() + "/dir", t: t, root: filepath.Join(dir, "root.crt")}
@@ -89,17 +90,6 @@ func Start(t testing.TB, host *hosts.Host, at netip.AddrPort, o Options) *Server
 		return err
 	})
 	return s
-}
-
-// free returns a free port of the loopback interface.
-func free(t testing.TB) netip.AddrPort {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
 // Write implements io.Writer, for the server's log.

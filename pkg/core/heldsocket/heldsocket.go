@@ -21,7 +21,7 @@ const Patience = 10 * time.Second
 type Holder struct {
 	mu      sync.Mutex
 	address netip.AddrPort
-	file    *os.File // nil before the first Lend and after Close
+	file    *os.File // nil while there is none
 	wait    *time.Timer
 }
 
@@ -32,8 +32,7 @@ func (h *Holder) Lend(address netip.AddrPort) (*os.File, error) {
 	defer h.mu.Unlock()
 	h.stopWaiting()
 	if h.address != address {
-		h.file.Close()
-		h.file = nil
+		h.forget()
 	}
 	if h.file == nil {
 		file, err := bind(address)
@@ -76,7 +75,11 @@ func (h *Holder) stopWaiting() {
 // drop refuses clients, and gives up a socket that the process may have made unusable.
 func (h *Holder) drop() {
 	refuse(h.file)
-	h.file.Close()
+	h.forget()
+}
+
+func (h *Holder) forget() {
+	h.file.Close() // an error if there is none
 	h.file = nil
 }
 
@@ -85,8 +88,7 @@ func (h *Holder) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stopWaiting()
-	h.file.Close() // an error if there is none
-	h.file = nil
+	h.forget()
 }
 
 // bind returns a socket that does not listen yet. Go has none of these, so this one stops listening at once. Shutdown does that for plain TCP.

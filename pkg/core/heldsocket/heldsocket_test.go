@@ -8,18 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-)
 
-// free returns an address at which nobody listens.
-func free(t *testing.T) netip.AddrPort {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).AddrPort()
-}
+	"github.com/coracle-dev/coracle/test/freeport"
+)
 
 // refused reports whether the kernel refuses a client.
 func refused(t *testing.T, address netip.AddrPort) bool {
@@ -56,7 +47,7 @@ func serve(t *testing.T, l *Lent, address netip.AddrPort) net.Listener {
 func TestHeld(t *testing.T) {
 	var h Holder
 	defer h.Close()
-	address := free(t)
+	address := freeport.Loopback(t)
 	first := process(t, &h, address)
 	if !refused(t, address) {
 		t.Error("it listens before anybody serves")
@@ -92,7 +83,7 @@ func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h Holder
 		defer h.Close()
-		address := free(t)
+		address := freeport.Loopback(t)
 		end := func(mayWait bool) {
 			serve(t, process(t, &h, address), address).Close()
 			h.Ended(mayWait)
@@ -101,25 +92,21 @@ func TestRefused(t *testing.T) {
 		if !refused(t, address) {
 			t.Error("clients wait although they may not")
 		}
+		waitsFor := func(process string) {
+			time.Sleep(Patience - time.Millisecond)
+			if refused(t, address) {
+				t.Errorf("clients of a process that %s are refused too early", process)
+			}
+			time.Sleep(2 * time.Millisecond)
+			if !refused(t, address) {
+				t.Errorf("clients wait for ever for a process that %s", process)
+			}
+		}
 		end(true)
-		time.Sleep(Patience - time.Millisecond)
-		if refused(t, address) {
-			t.Error("clients are refused too early")
-		}
-		time.Sleep(2 * time.Millisecond)
-		if !refused(t, address) {
-			t.Error("clients wait for a process that is not started")
-		}
+		waitsFor("is not started")
 		end(true)
 		slow := process(t, &h, address)
-		time.Sleep(Patience - time.Millisecond)
-		if refused(t, address) {
-			t.Error("clients are refused while the next process starts")
-		}
-		time.Sleep(2 * time.Millisecond)
-		if !refused(t, address) {
-			t.Error("clients wait for a process that does not come to serve")
-		}
+		waitsFor("does not come to serve")
 		defer serve(t, slow, address).Close()
 		time.Sleep(2 * Patience)
 		if refused(t, address) {
@@ -135,7 +122,7 @@ func TestOther(t *testing.T) {
 	if _, err := h.Lend(netip.AddrPort{}); err == nil {
 		t.Error("no address is one")
 	}
-	address := free(t)
+	address := freeport.Loopback(t)
 	l := process(t, &h, address)
 	if listener, err := l.Listen(netip.AddrPortFrom(address.Addr(), address.Port()+1)); listener != nil || err != nil {
 		t.Errorf("another port: %v, %v", listener, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/heldsocket"
 	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 func TestKilledIsRestartedAndOthersAreUntouched(t *testing.T) {
@@ -46,12 +47,7 @@ func TestKilledIsRestartedAndOthersAreUntouched(t *testing.T) {
 
 // TestSocket: who connects while an instance is missing is served by the next one.
 func TestSocket(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().(*net.TCPAddr).AddrPort()
-	l.Close() // it is free
+	address := freeport.Loopback(t)
 	var holder heldsocket.Holder
 	defer holder.Close()
 	server := player("server")
