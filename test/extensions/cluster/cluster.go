@@ -139,8 +139,8 @@ func (s Space) Try(t *testing.T, name string, args ...string) (string, error) {
 	return out, err
 }
 
-// Patience is how long Eventually waits.
-const Patience = time.Minute
+// Patience is how long Eventually waits: longer than the minute after which the kubelet looks again for containers to remove (ContainerGCPeriod).
+const Patience = 90 * time.Second
 
 // Eventually calls try until it returns nil. The test fails with the last error if that takes longer than Patience.
 func Eventually(t *testing.T, try func() error) {
