@@ -18,6 +18,8 @@ func TestNoise(t *testing.T) {
 		{"Failed to scrape node", "connection refused", true},
 		{"Partial failure issuing cadvisor.ContainerInfoV2", `partial failures: ["/x": RecentStats: unable to find data in memory cache]`, true},
 		{"Partial failure issuing cadvisor.ContainerInfoV2", "cgroups are broken", false},
+		{"Error getting summary for resourceMetric prometheus endpoint", `failed to get container info for "/": partial failures: ["/": RecentStats: unable to find data in memory cache]`, true},
+		{"Error getting summary for resourceMetric prometheus endpoint", "cgroups are broken", false},
 		{"Unhandled Error", "failed to compute desired number of replicas based on listed metrics for Deployment/default/web", true},
 		{"Unhandled Error", `sync "default/web" failed with read version: 383 is not as new as written version: 385`, true},
 		{"Error syncing StatefulSet, requeuing", `read version: 1 is not as new as written version: 2 for group resource statefulsets.apps`, true},

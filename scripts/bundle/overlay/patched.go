@@ -100,6 +100,7 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 	// Caddy serves what the gateway configures, without what trims has: neither files nor commands configure it, and it is no authority.
 	// It reads NOTIFY_SOCKET before coracle does, and the socket is outside its root directory.
 	"caddy": {"github.com/caddyserver/caddy/v2", nil, []change{
+		{file: "storage.go", old: "var ConfigAutosavePath = filepath.Join(AppConfigDir(), \"autosave.json\")", new: "var ConfigAutosavePath string"},
 		{file: "notify/notify_linux.go", old: "	if socketPath == \"\" {\n		return nil\n	}\n", new: "	if true {\n		return nil\n	}\n"},
 		{file: "modules/caddyhttp/metrics.go", old: "	meterProvider  *sdkmetric.MeterProvider\n", new: ""},
 		{file: "modules/caddyhttp/metrics.go", old: "m == nil || m.meterProvider == nil", new: "m != nil"},
