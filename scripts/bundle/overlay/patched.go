@@ -109,6 +109,11 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		"modules/caddyhttp/coracle.go": "files/caddy/caddyhttp.go.txt",
 		"modules/caddytls/coracle.go":  "files/caddy/caddytls.go.txt",
 	}},
+	// The header of a request of HTTP/3 has to arrive in a time. http.Server has that; quic-go v0.64.1 has not.
+	"quic-go": {"github.com/quic-go/quic-go", nil, []change{
+		{file: "http3/server_conn.go", old: "\tframe, err := fp.ParseNext(qlogger)\n", new: "\tstr.SetReadDeadline(time.Now().Add(headerTimeout))\n\tframe, err := fp.ParseNext(qlogger)\n"},
+		{file: "http3/server_conn.go", old: "\tdecodeFn := decoder.Decode(headerBlock)\n", new: "\tstr.SetReadDeadline(time.Time{})\n\tdecodeFn := decoder.Decode(headerBlock)\n"},
+	}, map[string]string{"http3/coracle.go": "files/quic-go/http3.go.txt"}},
 	// Limits of containers are read every half minute, not for each of the kubelet's looks at their use. And a kubelet that asks for the file systems while
 	// the first figures are being stored gets the error of one that asks before: lib v0.60.6 still ends its process with an index out of range.
 	"cadvisor": {"github.com/google/cadvisor/lib", nil, []change{

@@ -58,10 +58,10 @@ func TestPatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
-	if err := WritePatched("apiserver,fifo,kubernetes,caddy,cadvisor,cgroups,jsonschema,controller-runtime", root, out); err != nil {
+	if err := WritePatched("apiserver,fifo,kubernetes,caddy,cadvisor,cgroups,jsonschema,controller-runtime,quic-go", root, out); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"cgroups/fs", "jsonschema"} { // they want what is not read, and the Internet
+	for _, dir := range []string{"cgroups/fs", "jsonschema", "quic-go/http3"} { // they want what is not read, the Internet, and modules of tests
 		upstream, err := filepath.Glob(filepath.Join(out, dir, "*_test.go"))
 		if err != nil || len(upstream) == 0 {
 			t.Fatalf("upstream's tests of %s are %q, %v", dir, upstream, err)
@@ -85,6 +85,7 @@ func TestPatched(t *testing.T) {
 		"kubernetes/pkg/kubelet/images":                 "files/kubernetes/images_test.go.txt",
 		"kubernetes/pkg/kubelet/logs":                   "files/kubernetes/logs_test.go.txt",
 		"kubernetes/pkg/kubelet/pleg":                   "files/kubernetes/pleg_test.go.txt",
+		"quic-go/http3":                                 "files/quic-go/http3_test.go.txt",
 		"kubernetes/pkg/kubelet/volumemanager/ondemand": "files/kubernetes/ondemand_test.go.txt",
 	} {
 		data, err := files.ReadFile(file)
@@ -102,7 +103,7 @@ func TestPatched(t *testing.T) {
 	// With the settings of scripts/build, which has compiled most of it.
 	test := exec.Command("go", "test", "-trimpath", "-tags", strings.TrimSpace(string(tags)), "-count=1", "-timeout=1m", "-modfile", filepath.Join(out, "go.mod"), patches["fifo"].module,
 		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/images", "k8s.io/kubernetes/pkg/kubelet/logs", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand",
-		"./pkg/network/gateway/dataplane", "github.com/google/cadvisor/lib/manager", "github.com/opencontainers/cgroups/fs",
+		"./pkg/network/gateway/dataplane", "./pkg/network/gateway/http3", patches["quic-go"].module+"/http3", "github.com/google/cadvisor/lib/manager", "github.com/opencontainers/cgroups/fs",
 		patches["jsonschema"].module, "k8s.io/apiserver/pkg/server/options", "k8s.io/apiserver/pkg/storage/storagebackend/factory", "sigs.k8s.io/controller-runtime/pkg/client/apiutil")
 	test.Dir = root
 	if out, err := test.CombinedOutput(); err != nil {

@@ -88,7 +88,7 @@ func settings() *quic.Config {
 	}
 }
 
-// maxHeader is the most bytes of a request's header. It is less than for HTTP/1 and HTTP/2, because a client has any time to send it: upstream has no limit.
+// maxHeader is the most bytes of a request's header. It is less than for HTTP/1 and HTTP/2, because a client's 16 connections have 100 requests each.
 const maxHeader = 16 << 10
 
 // serve serves a site from now on.
