@@ -49,6 +49,8 @@ var noise = []struct {
 	{message: "Failed to set rlimit on max file handles"},
 	// Controllers that are stopped before they have read what they need, as by a stop right after a start.
 	{message: "Unable to sync caches"},
+	{message: "Timed out waiting for quota monitor sync", passing: true},
+	{message: "Unhandled Error", err: "timed out waiting for dependency graph builder sync", passing: true},
 	{err: errFenced.Error()},
 	// The API server when it stops: it does not wait for logs that are followed.
 	{message: "Failed to shutdown server: context deadline exceeded"},

@@ -43,6 +43,7 @@ func TestNoise(t *testing.T) {
 		{"Error removing old endpoints from kubernetes service: no API server IP addresses were listed in storage, refusing to erase all endpoints for the kubernetes Service", "", true},
 		{"Error removing old endpoints from kubernetes service: the disk is on fire", "", false},
 		{"Unable to sync caches", "", true},
+		{"Unhandled Error", "timed out waiting for dependency graph builder sync during GC sync", true},
 		{"Mount failed: exit status 32\nMounting command: mount\nMounting arguments:  -t tmpfs -o noswap tmpfs /x/tmpfs-noswap-test-1\nOutput: bad option", "", true},
 		{"Mount failed: exit status 32\nMounting command: mount\nMounting arguments:  -t tmpfs tmpfs /x\nOutput: bad option", "", false},
 		{"anything", fmt.Sprint("asking: ", "context canceled"), true},
