@@ -27,7 +27,7 @@ http {
 
 // conformanceImages writes images for Kubernetes' own tests, each to an archive in a directory: those that are made here out of the list
 // of all that the tests name, which e2e.test --list-images prints. programs is a directory with executables for them; sources is
-// Kubernetes' directory of test images. nginx, dash, dig and getent are this machine's.
+// Kubernetes' directory of test images. nginx, stress, dash, dig and getent are this machine's.
 func conformanceImages(arch, busybox, programs, sources, list, dir string) error {
 	images, err := conformanceRecipes(busybox, programs, sources)
 	if err != nil {
@@ -106,6 +106,8 @@ func conformanceRecipes(busybox, programs, sources string) (map[string]oci.Image
 	bash["bin/probe"] = program("probe")
 	nginx := dynamic(map[string]string{"usr/sbin/nginx": "/usr/sbin/nginx"})
 	nginx["etc/nginx/mime.types"], nginx["usr/share/nginx/html/index.html"] = "/etc/nginx/mime.types", "/usr/share/nginx/html/index.html"
+	consumer := dynamic(map[string]string{"usr/bin/stress": "/usr/bin/stress"})
+	consumer["consumer"], consumer["consume-cpu/consume-cpu"] = program("consumer"), program("consume-cpu")
 	images := map[string]oci.Image{
 		e2eTests + "agnhost":           {Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, Files: agnhost},
 		e2eTests + "busybox":           {Cmd: []string{"sh"}, Files: with(shell, bash, oci.File{Path: "bin/sh", Mode: 0o755, Data: []byte(conformanceShell)})},
@@ -117,8 +119,9 @@ func conformanceRecipes(busybox, programs, sources string) (map[string]oci.Image
 			oci.File{Path: "run", Mode: 0o755, Dir: true},
 			oci.File{Path: "var/lib/nginx", Mode: 0o755, Dir: true},
 			oci.File{Path: "var/log/nginx", Mode: 0o755, Dir: true})},
-		e2eTests + "nonewprivs": {Entrypoint: []string{"/nnp"}, Files: setuid(with(shell, map[string]string{"nnp": program("nnp")}), "nnp")},
-		e2eTests + "nonroot":    {Cmd: []string{"sh"}, User: "1234", Files: shell},
+		e2eTests + "nonewprivs":        {Entrypoint: []string{"/nnp"}, Files: setuid(with(shell, map[string]string{"nnp": program("nnp")}), "nnp")},
+		e2eTests + "nonroot":           {Cmd: []string{"sh"}, User: "1234", Files: shell},
+		e2eTests + "resource-consumer": {Entrypoint: []string{"/consumer"}, Files: with(nil, consumer)},
 		e2eTests + "sample-apiserver": {Entrypoint: []string{"/sample-apiserver"}, Files: with(nil,
 			map[string]string{"sample-apiserver": program("sample-apiserver")}, oci.File{Path: "tmp", Mode: 0o1777, Dir: true})},
 		"registry.k8s.io/sig-storage/hostpathplugin": {Entrypoint: []string{"/hostpathplugin"}, Files: with(shell, map[string]string{"hostpathplugin": program("standin")})},
