@@ -27,7 +27,7 @@ http {
 
 // conformanceImages writes images for Kubernetes' own tests, each to an archive in a directory: those that are made here out of the list
 // of all that the tests name, which e2e.test --list-images prints. programs is a directory with executables for them; sources is
-// Kubernetes' directory of test images. nginx, stress, dash, dig and getent are this machine's.
+// Kubernetes' directory of test images. nginx, stress, dash, bash, dig and getent are this machine's.
 func conformanceImages(arch, busybox, programs, sources, list, dir string) error {
 	images, err := conformanceRecipes(busybox, programs, sources)
 	if err != nil {
@@ -77,7 +77,7 @@ func conformanceRecipes(busybox, programs, sources string) (map[string]oci.Image
 		return nil, err
 	}
 	program := func(name string) string { return filepath.Join(programs, name) }
-	debian := map[string]string{"bin/sh": "/bin/dash", "bin/dig": "/usr/bin/dig", "bin/getent": "/usr/bin/getent", "bin/printenv": "/usr/bin/printenv"}
+	debian := map[string]string{"bin/sh": "/bin/dash", "bin/bash": "/bin/bash", "bin/dig": "/usr/bin/dig", "bin/getent": "/usr/bin/getent", "bin/printenv": "/usr/bin/printenv"}
 	agnhost, err := agnhostFiles(program("agnhost"), busybox, program("probe"), filepath.Join(sources, "agnhost"), debian)
 	if err != nil {
 		return nil, err
