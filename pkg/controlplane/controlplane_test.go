@@ -2,10 +2,7 @@ package controlplane
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -27,22 +24,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
-
-// freePort returns a TCP port of the loopback interface that nobody listens on. It is none of those that the kernel hands
-// out, which may be somebody else's before it is used.
-func freePort(t *testing.T) uint16 {
-	t.Helper()
-	for range 100 {
-		port := uint16(20000 + rand.IntN(9000))
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			l.Close()
-			return port
-		}
-	}
-	t.Fatal("no free port")
-	return 0
-}
 
 func settings(t *testing.T) config.Config {
 	t.Helper()
@@ -62,7 +45,7 @@ func settings(t *testing.T) config.Config {
 			DNS:          []netip.Addr{netip.MustParseAddr("10.43.0.10")},
 			Domain:       "cluster.local", Backend: config.VXLAN, NodePorts: "30000-32767",
 		},
-		API: config.API{Bind: address, Advertise: address, Port: freePort(t),
+		API: config.API{Bind: address, Advertise: address, Port: freeport.Port(t),
 			KubeconfigPath: in("kubeconfig.yaml"), KubeconfigMode: 0o600, Audit: true},
 		Node: config.Node{Name: "n1", IPs: []netip.Addr{address}},
 	}

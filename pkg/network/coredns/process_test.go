@@ -14,6 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/confine/confinetest"
 	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 // TestMain lets this executable be the child process.
@@ -70,7 +71,7 @@ func TestPluginsReadNoFiles(t *testing.T) {
 		"kubernetes {\n kubeconfig " + path + "\n}", "forward . " + path, "acl {\n {$CORACLE_TEST_SECRET}\n}",
 		"kubernetes {\n endpoint https://127.0.0.1:1\n tls " + path + " " + path + " " + path + "\n}",
 	} {
-		err := p.load(fmt.Appendf(nil, ".:%d {\n bind 127.0.0.1\n %s\n}\n", freePort(t), strings.ReplaceAll(directive, "forward", forwardDirective)))
+		err := p.load(fmt.Appendf(nil, ".:%d {\n bind 127.0.0.1\n %s\n}\n", freeport.Port(t), strings.ReplaceAll(directive, "forward", forwardDirective)))
 		t.Logf("%q: %v", directive, err)
 		if err != nil && strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: the error quotes the file: %v", directive, err)
@@ -106,7 +107,7 @@ func TestProcessLimits(t *testing.T) {
 
 // TestProcessServes its own files, and its metrics, and ends when its parent lets go of it.
 func TestProcessServes(t *testing.T) {
-	p, port := startChild(t), freePort(t)
+	p, port := startChild(t), freeport.Port(t)
 	corefile := fmt.Appendf(nil, ".:%d {\n bind 127.0.0.1\n hosts /zone\n}\n", port)
 	if err := p.load(corefile); err != nil {
 		t.Fatal(err)
@@ -141,7 +142,7 @@ func TestStopKeepsAPI(t *testing.T) {
 		watches <- r.Context()
 		<-r.Context().Done()
 	}))
-	if err := p.load(fmt.Appendf(nil, "a.test:%d {\n bind 127.0.0.1\n %s\n}\n", freePort(t), kubernetesDirective)); err != nil {
+	if err := p.load(fmt.Appendf(nil, "a.test:%d {\n bind 127.0.0.1\n %s\n}\n", freeport.Port(t), kubernetesDirective)); err != nil {
 		t.Fatal(err)
 	}
 	watch := <-watches
@@ -153,7 +154,7 @@ func TestStopKeepsAPI(t *testing.T) {
 	}
 	loaded := make(chan error, 1)
 	go func() {
-		loaded <- p.load(fmt.Appendf(nil, "b.test:%d {\n bind 127.0.0.1\n hosts /pipe\n}\n", freePort(t)))
+		loaded <- p.load(fmt.Appendf(nil, "b.test:%d {\n bind 127.0.0.1\n hosts /pipe\n}\n", freeport.Port(t)))
 	}()
 	reading, err := os.OpenFile(pipe, os.O_WRONLY, 0) // waits for the child
 	if err != nil {

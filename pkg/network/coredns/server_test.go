@@ -2,7 +2,6 @@ package coredns
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,41 +11,23 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
-// freePort is a port on loopback that nobody listens on, over UDP or TCP.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 20 {
-		tcp, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := tcp.Addr().(*net.TCPAddr).Port
-		udp, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
-		tcp.Close()
-		if err == nil {
-			udp.Close()
-			return port
-		}
-	}
-	t.Fatal("no free port")
-	return 0
-}
-
 // serve starts a Corefile whose %d is the returned address' port.
-func serve(t *testing.T, corefile string) (*server, string, int) {
+func serve(t *testing.T, corefile string) (*server, string, uint16) {
 	t.Helper()
 	if err := register(nil); err != nil {
 		t.Fatal(err)
 	}
-	port, s := freePort(t), &server{}
+	port, s := freeport.Port(t), &server{}
 	err := s.load(fmt.Appendf(nil, corefile, port))
 	for range 20 { // somebody else may take a port as soon as it is free
 		if err == nil || !strings.Contains(err.Error(), "in use") {
 			break
 		}
-		port, s = freePort(t), &server{}
+		port, s = freeport.Port(t), &server{}
 		err = s.load(fmt.Appendf(nil, corefile, port))
 	}
 	if err != nil {

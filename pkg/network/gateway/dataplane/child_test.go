@@ -19,6 +19,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/confine/confinetest"
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 // TestMain lets this executable be the gateway's process.
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 // TestChild: what the process gives up it does not need for streams, and they go on when another process takes over.
 func TestChild(t *testing.T) {
 	dir := childDir(t)
-	port := freePort(t)
+	port := freeport.Port(t)
 	own := certificate(t, "Secret a/own", "ended.test")
 	behind := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "behind "+r.TLS.ServerName) }))
 	defer behind.Close()
@@ -43,7 +44,7 @@ func TestChild(t *testing.T) {
 			{Name: "pass", Port: port, Protocol: gateway.Passthrough, Host: "pass.test"},
 			{Name: "ended", Port: port, Protocol: gateway.TLS, Host: "ended.test", Certificates: map[string][]string{"": {own.Source}}},
 			{Name: "udp", Port: port, Protocol: gateway.UDP},
-			{Name: "tcp", Port: freePort(t), Protocol: gateway.TCP},
+			{Name: "tcp", Port: freeport.Port(t), Protocol: gateway.TCP},
 		},
 		Streams: []gateway.Stream{stream("pass", "behind"), stream("ended", "echo"), stream("udp", "packets"), stream("tcp", "echo")},
 		Routes:  []gateway.Route{{Listeners: []string{"web"}, Match: gateway.Match{Path: "/"}, Backends: []gateway.Backend{{Endpoints: "web", Weight: 1}}}},

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 // flooded is a gateway's process that some clients flood, while others ask it something.
@@ -28,7 +29,7 @@ type flooded struct {
 func TestFloods(t *testing.T) {
 	dir := childDir(t)
 	config := gateway.Config{Listeners: []gateway.Listener{
-		{Name: "plain", Port: freePort(t), Protocol: gateway.HTTP, HostsApart: true}, {Name: "secure", Port: freePortOfBoth(t), Protocol: gateway.HTTPS, HostsApart: true},
+		{Name: "plain", Port: freeport.Port(t), Protocol: gateway.HTTP, HostsApart: true}, {Name: "secure", Port: freeport.Port(t), Protocol: gateway.HTTPS, HostsApart: true},
 	}}
 	config.HTTP3 = []uint16{config.Listeners[1].Port}
 	slow := route("slow.test", "/", "a", gateway.ToHTTP)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 // recorded is a request as a backend has got it.
@@ -69,7 +70,7 @@ func (r *recorder) all() []recorded {
 func testForwarding(t *testing.T, s *served, config gateway.Config, port uint16) {
 	one, mirror := record(t), record(t)
 	endpoints := gateway.Endpoints{
-		"one": {one.address()}, "mirror": {mirror.address()}, "dead": {fmt.Sprintf("127.0.0.1:%d", freePort(t))}, "none": {}, "named": {backend(t, "named")},
+		"one": {one.address()}, "mirror": {mirror.address()}, "dead": {fmt.Sprintf("127.0.0.1:%d", freeport.Port(t))}, "none": {}, "named": {backend(t, "named")},
 	}
 	to := func(path, key string, change func(*gateway.Route)) gateway.Route {
 		r := route("f.test", path, key, gateway.ToHTTP)

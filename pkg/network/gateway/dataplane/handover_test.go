@@ -16,12 +16,13 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/listening"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 // writeSite writes the files of a gateway that serves one port with HTTP.
 func writeSite(t *testing.T, dir gateway.Dir) (port uint16) {
 	t.Helper()
-	port = freePort(t)
+	port = freeport.Port(t)
 	config := gateway.Config{
 		Listeners: []gateway.Listener{{Name: "web", Port: port, Protocol: gateway.HTTP}},
 		Routes:    []gateway.Route{{Listeners: []string{"web"}, Match: gateway.Match{Path: "/"}, Backends: []gateway.Backend{{Endpoints: "web", Weight: 1}}}},
@@ -109,7 +110,7 @@ func TestSocketNotPut(t *testing.T) {
 // TestManyHandovers: of the processes that were replaced and still have connections, the oldest end when there are too many.
 func TestManyHandovers(t *testing.T) {
 	dir := childDir(t)
-	config := gateway.Config{Listeners: []gateway.Listener{{Name: "tcp", Port: freePort(t), Protocol: gateway.TCP}}, Streams: []gateway.Stream{stream("tcp", "echo")}}
+	config := gateway.Config{Listeners: []gateway.Listener{{Name: "tcp", Port: freeport.Port(t), Protocol: gateway.TCP}}, Streams: []gateway.Stream{stream("tcp", "echo")}}
 	writer := gateway.Writer{Files: dir.Files()}
 	if _, err := writer.Write(config, gateway.Endpoints{"echo": {streamEcho(t)}}); err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +18,7 @@ import (
 	upstream "github.com/quic-go/quic-go/http3"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 // clientOfHTTP3 is a client at an address, which names a host in its handshake.
@@ -63,28 +63,10 @@ func getHTTP3(t *testing.T, client *http.Client, method, host, path, body string
 	return fmt.Sprint(answer.StatusCode, " ", strings.TrimSpace(string(text)))
 }
 
-// freePortOfBoth returns a port that is free for TCP and UDP, below those that the kernel gives to the sockets of other tests.
-func freePortOfBoth(t *testing.T) uint16 {
-	t.Helper()
-	for {
-		port := 10_000 + rand.N(22_000)
-		one, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
-		if err != nil {
-			continue
-		}
-		other, err := net.ListenPacket("udp", fmt.Sprintf(":%d", port))
-		one.Close()
-		if err == nil {
-			other.Close()
-			return uint16(port)
-		}
-	}
-}
-
 // TestHTTP3: requests come to the same routes, policies and metrics as those of HTTP/2, and to the process that follows.
 func TestHTTP3(t *testing.T) {
 	dir := childDir(t)
-	port, shared := freePortOfBoth(t), freePortOfBoth(t)
+	port, shared := freeport.Port(t), freeport.Port(t)
 	own := certificate(t, "Secret a/own", "a.test")
 	seen := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
@@ -209,7 +191,7 @@ func TestHTTP3(t *testing.T) {
 // TestWebSocketHTTP3: a WebSocket comes to the backend as one of HTTP/1.1 (RFC 9220), by the route of its GET.
 func TestWebSocketHTTP3(t *testing.T) {
 	dir := childDir(t)
-	port := freePortOfBoth(t)
+	port := freeport.Port(t)
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, buffered, err := http.NewResponseController(w).Hijack()
 		if err != nil {

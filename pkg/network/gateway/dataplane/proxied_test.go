@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 // TestProxied: to whoever a balancer names as the client policies and backends hold, for HTTP, HTTPS and TCP. Others can name nobody.
 func TestProxied(t *testing.T) {
 	dir := childDir(t)
-	plain, secure, raw := freePort(t), freePort(t), freePort(t)
+	plain, secure, raw := freeport.Port(t), freeport.Port(t), freeport.Port(t)
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header.Get("X-Forwarded-For")) }))
 	defer backend.Close()
 	only := &gateway.Clients{Allow: []netip.Prefix{netip.MustParsePrefix("203.0.113.7/32")}}

@@ -17,13 +17,14 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/listening"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 // TestServing runs Caddy with our modules. There is one test because Caddy is there once in a process.
 func TestServing(t *testing.T) {
 	s := start(t)
 	one, other := backend(t, "one"), backend(t, "other")
-	plain, secure := freePort(t), freePort(t)
+	plain, secure := freeport.Port(t), freeport.Port(t)
 	config := gateway.Config{
 		Listeners: []gateway.Listener{
 			{Name: "plain", Port: plain, Protocol: gateway.HTTP, HostsApart: true}, {Name: "secure", Port: secure, Protocol: gateway.HTTPS, HostsApart: true},
@@ -67,7 +68,7 @@ func TestServing(t *testing.T) {
 		}
 	})
 	t.Run("an endpoint that does not accept connections", func(t *testing.T) {
-		endpoints["a"] = []string{fmt.Sprintf("127.0.0.1:%d", freePort(t)), one}
+		endpoints["a"] = []string{fmt.Sprintf("127.0.0.1:%d", freeport.Port(t)), one}
 		s.apply(t, config, endpoints)
 		for range 4 {
 			s.get(t, plain, "a.test", "/", 200, "one /")
@@ -122,7 +123,7 @@ func TestServing(t *testing.T) {
 	})
 	t.Run("HTTP and HTTPS on one port", func(t *testing.T) {
 		defer s.apply(t, config, endpoints)
-		config, port := config, freePort(t)
+		config, port := config, freeport.Port(t)
 		config.Listeners = []gateway.Listener{
 			{Name: "plain", Port: port, Protocol: gateway.HTTP}, {Name: "secure", Port: port, Protocol: gateway.HTTPS, Addresses: []string{"127.0.0.2"}},
 			{Name: "pass", Port: port, Protocol: gateway.Passthrough, Host: "pass.test", Addresses: []string{"127.0.0.2"}},
@@ -336,16 +337,6 @@ func backend(t *testing.T, name string) string {
 	}))
 	t.Cleanup(server.Close)
 	return server.Listener.Addr().String()
-}
-
-func freePort(t *testing.T) uint16 {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return uint16(l.Addr().(*net.TCPAddr).Port)
 }
 
 // certificate makes a certificate with a name.

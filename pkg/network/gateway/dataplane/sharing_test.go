@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 // testStreams: streams have ports of their own, take their connections on those of HTTPS, and go on when Caddy loads its configuration.
 func testStreams(t *testing.T, s *served, config gateway.Config, secure uint16) {
 	behind := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "behind "+r.TLS.ServerName) }))
 	t.Cleanup(behind.Close)
-	plain := freePort(t)
+	plain := freeport.Port(t)
 	config.Listeners = append(config.Listeners,
 		gateway.Listener{Name: "pass", Port: secure, Protocol: gateway.Passthrough, Host: "pass.test"},
 		gateway.Listener{Name: "tcp", Port: plain, Protocol: gateway.TCP})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 // dialFrom connects from an address.
@@ -27,7 +28,7 @@ func dialFrom(t *testing.T, from string, number uint16) net.Conn {
 // TestClients: a stream is only for the clients that it admits.
 func TestClients(t *testing.T) {
 	f := start(t)
-	plain, passed, datagrams := freePort(t), freePort(t), freePort(t)
+	plain, passed, datagrams := freeport.Port(t), freeport.Port(t), freeport.Port(t)
 	behind := certificate(t, "Secret b/behind", "pass.test")
 	f.config.Listeners = []gateway.Listener{
 		{Name: "plain", Port: plain, Protocol: gateway.TCP}, {Name: "pass", Port: passed, Protocol: gateway.Passthrough, Host: "pass.test", HostsApart: true},
@@ -79,7 +80,7 @@ func TestClients(t *testing.T) {
 // TestHandshakesOfOneClient: a client that opens connections and names no host leaves room for others.
 func TestHandshakesOfOneClient(t *testing.T) {
 	f := start(t)
-	number := freePort(t)
+	number := freeport.Port(t)
 	own := certificate(t, "Secret a/own", "tls.test")
 	f.config = gateway.Config{
 		Certificates: []gateway.Certificate{own},

@@ -2,7 +2,6 @@ package streams
 
 import (
 	"bufio"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -141,16 +140,6 @@ func isClosed(t *testing.T, conn net.Conn) {
 
 // closed says whether an error is what a closed connection gives, and not a timeout or a message of TLS.
 func closed(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
-
-func freePort(t *testing.T) uint16 {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return uint16(l.Addr().(*net.TCPAddr).Port)
-}
 
 func certificate(t *testing.T, source, name string) gateway.Certificate {
 	t.Helper()

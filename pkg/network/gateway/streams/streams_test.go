@@ -15,16 +15,17 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 func TestTCP(t *testing.T) {
 	f := start(t)
-	number := freePort(t)
+	number := freeport.Port(t)
 	f.config.Listeners = []gateway.Listener{{Name: "l", Port: number, Protocol: gateway.TCP}}
 	f.config.Streams = []gateway.Stream{{Listeners: []string{"l"}, Backends: []gateway.Backend{
 		{Endpoints: "a", Weight: 7}, {Endpoints: "b", Weight: 3}, {Endpoints: "c", Weight: 0},
 	}}}
-	f.endpoints = gateway.Endpoints{"a": {echo(t, "a")}, "b": {fmt.Sprintf("127.0.0.1:%d", freePort(t)), echo(t, "b")}, "c": {echo(t, "c")}}
+	f.endpoints = gateway.Endpoints{"a": {echo(t, "a")}, "b": {fmt.Sprintf("127.0.0.1:%d", freeport.Port(t)), echo(t, "b")}, "c": {echo(t, "c")}}
 	f.apply(t)
 	counts := map[string]int{}
 	for range 100 { // one of b's endpoints does not accept
@@ -110,7 +111,7 @@ func TestTCP(t *testing.T) {
 func TestIdle(t *testing.T) {
 	f := start(t)
 	f.server.idle = 50 * time.Millisecond
-	number := freePort(t)
+	number := freeport.Port(t)
 	f.config.Listeners = []gateway.Listener{{Name: "l", Port: number, Protocol: gateway.TCP}}
 	f.config.Streams = []gateway.Stream{to("l", "a")}
 	f.endpoints = gateway.Endpoints{"a": {echo(t, "a")}}
@@ -122,7 +123,7 @@ func TestIdle(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	f := start(t)
-	number := freePort(t)
+	number := freeport.Port(t)
 	own, behind, wild := certificate(t, "Secret a/own", "tls.test"), certificate(t, "Secret b/behind", "x.pass.test"), certificate(t, "Secret a/wild", "*.tls.test")
 	f.config = gateway.Config{
 		Certificates: []gateway.Certificate{own, wild},

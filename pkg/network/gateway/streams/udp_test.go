@@ -11,11 +11,12 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
+	"github.com/coracle-dev/coracle/test/freeport"
 )
 
 func TestUDP(t *testing.T) {
 	f := start(t)
-	number := freePort(t)
+	number := freeport.Port(t)
 	f.config.Listeners = []gateway.Listener{{Name: "l", Port: number, Protocol: gateway.UDP}, {Name: "tcp", Port: number, Protocol: gateway.TCP}}
 	f.config.Streams = []gateway.Stream{
 		{Listeners: []string{"l"}, Backends: []gateway.Backend{{Endpoints: "a", Weight: 7}, {Endpoints: "b", Weight: 3}, {Endpoints: "c", Weight: 0}}},
@@ -75,7 +76,7 @@ func TestUDP(t *testing.T) {
 	})
 	t.Run("an endpoint that refuses is left", func(t *testing.T) {
 		f.config.Streams[0].Backends = []gateway.Backend{{Endpoints: "half", Weight: 1}}
-		f.endpoints = gateway.Endpoints{"half": {fmt.Sprintf("127.0.0.1:%d", freePort(t)), packetEcho(t, "half")}}
+		f.endpoints = gateway.Endpoints{"half": {fmt.Sprintf("127.0.0.1:%d", freeport.Port(t)), packetEcho(t, "half")}}
 		f.apply(t)
 		for range 4 {
 			conn := client(t, "127.0.0.1", number)
@@ -104,7 +105,7 @@ func TestUDP(t *testing.T) {
 func TestSessionsEnd(t *testing.T) {
 	f := start(t)
 	f.server.idleUDP = 50 * time.Millisecond
-	number := freePort(t)
+	number := freeport.Port(t)
 	f.config.Listeners = []gateway.Listener{{Name: "l", Port: number, Protocol: gateway.UDP}}
 	f.config.Streams = []gateway.Stream{to("l", "a")}
 	f.endpoints = gateway.Endpoints{"a": {packetEcho(t, "a")}}
@@ -130,7 +131,7 @@ func TestSessionsEnd(t *testing.T) {
 // TestSessions: when there are too many, the one that has been unused for longest makes room.
 func TestSessions(t *testing.T) {
 	f := start(t)
-	number := freePort(t)
+	number := freeport.Port(t)
 	f.config.Listeners = []gateway.Listener{{Name: "l", Port: number, Protocol: gateway.UDP}}
 	f.config.Streams = []gateway.Stream{to("l", "a")}
 	f.endpoints = gateway.Endpoints{"a": {packetEcho(t, "a")}}
