@@ -36,8 +36,11 @@ type object map[string]any
 // headerTimeout is how long a TLS handshake, and the headers of a request, may take.
 const headerTimeout = 10 * time.Second
 
+// bodyTimeout is how long a client may send nothing of a body that is being read.
+const bodyTimeout = time.Minute
+
 // limits are what clients may take. Tests have shorter ones.
-type limits struct{ header time.Duration }
+type limits struct{ header, body time.Duration }
 
 // caddyConfig returns Caddy's configuration, which depends on listeners and certificates only: routes and endpoints are looked up by our
 // modules. No text of a user gets into it except certificates, because Caddy expands placeholders.
@@ -79,6 +82,7 @@ func server(port uint16, listeners []gateway.Listener, certificates []gateway.Ce
 		"protocols":           []string{"h1", "h2c"},
 		"automatic_https":     object{"disable": true},
 		"read_header_timeout": limits.header.String(),
+		"read_idle_timeout":   limits.body.String(),
 		"idle_timeout":        "5m",
 		"max_header_bytes":    64 << 10,
 		"listener_wrappers":   []object{{"wrapper": streamsModule}, {"wrapper": "tls"}},

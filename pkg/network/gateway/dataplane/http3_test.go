@@ -192,15 +192,7 @@ func TestHTTP3(t *testing.T) {
 func TestWebSocketHTTP3(t *testing.T) {
 	dir := childDir(t)
 	port := freeport.Port(t)
-	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn, buffered, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
-		_, _ = io.Copy(conn, buffered)
-	}))
+	echo := httptest.NewServer(http.HandlerFunc(echoUpgraded))
 	defer echo.Close()
 	all := gateway.Route{Listeners: []string{"web"}, Match: gateway.Match{Path: "/", Method: http.MethodGet}, Backends: []gateway.Backend{{Endpoints: "echo", Weight: 1}}}
 	config := gateway.Config{Listeners: []gateway.Listener{{Name: "web", Port: port, Protocol: gateway.HTTPS}}, Routes: []gateway.Route{all}, HTTP3: []uint16{port}}
@@ -210,28 +202,7 @@ func TestWebSocketHTTP3(t *testing.T) {
 	}
 	c := startChild(t, dir)
 	defer c.end(t)
-	conn, err := quic.DialAddr(t.Context(), fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{InsecureSkipVerify: true, ServerName: "a.test", NextProtos: []string{upstream.NextProtoH3}}, &quic.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.CloseWithError(0, "") }()
-	one := (&upstream.Transport{}).NewClientConn(conn)
-	<-one.ReceivedSettings()
-	str, err := one.OpenRequestStream(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = str.SetDeadline(time.Now().Add(10 * time.Second))
-	request, _ := http.NewRequestWithContext(t.Context(), http.MethodConnect, "https://a.test/chat", nil)
-	request.Proto = "websocket"
-	request.Header.Set("Sec-WebSocket-Version", "13")
-	if err := str.SendRequestHeader(request); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := str.ReadResponse()
-	if err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatalf("%+v %v", answer, err)
-	}
+	str := connectHTTP3(t.Context(), t, port)
 	fmt.Fprintln(str, "hello")
 	if got, err := bufio.NewReader(str).ReadString('\n'); got != "hello\n" {
 		t.Errorf("%q %v", got, err)

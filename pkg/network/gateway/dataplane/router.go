@@ -117,6 +117,9 @@ func (r router) serve(w http.ResponseWriter, req *http.Request, f *forwarding, n
 // forward has Caddy's proxy lead a request to its backend.
 func (r router) forward(w http.ResponseWriter, req *http.Request, f *forwarding, next caddyhttp.Handler) error {
 	caddyhttp.SetVar(req.Context(), forwardingVar, f)
+	if idle, _ := caddyhttp.IdleTimeoutsFromContext(req.Context()); idle != nil && isStream(req) {
+		idle.Override(streamIdle, 0)
+	}
 	if f.route.Timeout > 0 {
 		ctx, cancel := context.WithCancelCause(req.Context())
 		f.timer = time.AfterFunc(f.route.Timeout, func() { cancel(errTimeout) })
@@ -149,6 +152,15 @@ func (r router) forward(w http.ResponseWriter, req *http.Request, f *forwarding,
 		return f.unserved(w, req, status, "the backend gave no answer\n")
 	}
 	return f.unserved(w, req, status, http.StatusText(status)+"\n")
+}
+
+// streamIdle is how long the client of a stream may send nothing, as long as one of TCP.
+const streamIdle = time.Hour
+
+// isStream reports whether a request's body is a stream, in which a client may be silent: of gRPC, or a WebSocket in HTTP/3 (RFC 9220). In HTTP/1.1
+// WebSockets have no body, and HTTP/2 has none of them here.
+func isStream(req *http.Request) bool {
+	return req.Method == http.MethodConnect || strings.HasPrefix(req.Header.Get("Content-Type"), "application/grpc")
 }
 
 // unserved answers in a backend's place.

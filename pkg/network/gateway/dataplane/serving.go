@@ -57,7 +57,7 @@ func newServing(files gateway.Files, sockets *listening.Sockets) (*serving, erro
 		return nil, fmt.Errorf("making a certificate for hosts that have none: %w", err)
 	}
 	s := &serving{
-		files: files, fallback: made, limits: limits{headerTimeout}, sockets: sockets, streams: streams.New(sockets), http3: http3.New(sockets, drainTime),
+		files: files, fallback: made, limits: limits{headerTimeout, bodyTimeout}, sockets: sockets, streams: streams.New(sockets), http3: http3.New(sockets, drainTime),
 		mirrors: mirrors{memory: memory{most: maxMirrors * maxMirrored}}, repeated: memory{most: maxAllRepeated}, requests: newRequests(),
 	}
 	s.current.Store(&state{table: routes.New(gateway.Config{}, nil, nil), transports: newTransports(gateway.Config{}, nil), policies: policy.New(nil, nil)})

@@ -100,6 +100,7 @@ func TestServing(t *testing.T) {
 	t.Run("abuse", func(t *testing.T) { testAbuse(t, s, config, plain) })
 	t.Run("requests are counted", func(t *testing.T) { testRequests(t, s, config, plain) })
 	t.Run("listeners", func(t *testing.T) { testListeners(t, s, config, secure) })
+	t.Run("silent clients", func(t *testing.T) { testSilentClients(t, s, config, plain, secure) })
 	t.Run("a WebSocket outlives changes", func(t *testing.T) { testUpgraded(t, s, config, plain) })
 	t.Run("certificates", func(t *testing.T) { testCertificates(t, s, config, endpoints, secure) })
 	t.Run("streams", func(t *testing.T) { testStreams(t, s, config, secure) })
@@ -292,7 +293,7 @@ func start(t *testing.T) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.limits = limits{2 * time.Second}
+	s.limits = limits{2 * time.Second, bodyTimeout}
 	s.http3.Begin()
 	t.Cleanup(func() { _ = s.stop() })
 	return &served{s, gateway.Writer{Files: files}}

@@ -83,7 +83,7 @@ func settings() *quic.Config {
 	return &quic.Config{
 		HandshakeIdleTimeout: 5 * time.Second, MaxIdleTimeout: 30 * time.Second,
 		MaxIncomingStreams: 100, MaxIncomingUniStreams: 8, // requests, and the streams of HTTP/3 itself
-		InitialStreamReceiveWindow: 256 << 10, MaxStreamReceiveWindow: 512 << 10,
+		KeepAlivePeriod: 10 * time.Second, InitialStreamReceiveWindow: 256 << 10, MaxStreamReceiveWindow: 512 << 10,
 		InitialConnectionReceiveWindow: 512 << 10, MaxConnectionReceiveWindow: 1 << 20,
 	}
 }
