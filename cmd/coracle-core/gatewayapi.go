@@ -16,14 +16,18 @@ import (
 func gatewayAPICommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "gateway-api",
-		Long: `Install the definitions of the Gateway API in the cluster, those of its standard channel, so that it knows Gateways and
-routes. The servers need about 40 MB of memory for them, which is why they are not there from the start. GatewayClass coracle comes with
-them, whoever installs them. Definitions that are newer, or of the experimental channel, stay as they are.`,
+		Long: `Install the definitions of the Gateway API in the cluster, so that it knows Gateways and routes. The servers need about 40 MB of
+memory for them, which is why they are not there from the start. GatewayClass coracle comes with them, whoever installs them. Definitions
+that are newer stay as they are, and those of the experimental channel, which have more fields, unless that is asked for.`,
 		Example: `# Once for the cluster, on a server, or with KUBECONFIG set
-coracle gateway-api`,
+coracle gateway-api
+
+# With fields that may still change, such as retry of HTTPRoutes
+coracle gateway-api --channel experimental`,
 		Args: command.NoArgs,
 	}
 	here := dirFlags(c)
+	channel := c.Flags().String("channel", definitions.Standard, "Channel of the Gateway API: "+definitions.Standard+" or "+definitions.Experimental)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		file := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
 		if file == "" {
@@ -33,12 +37,12 @@ coracle gateway-api`,
 			}
 			file = a.kubeconfig()
 		}
-		return installGatewayAPI(c, file)
+		return installGatewayAPI(c, file, *channel)
 	}
 	return interruptible(c)
 }
 
-func installGatewayAPI(c *cobra.Command, kubeconfig string) error {
+func installGatewayAPI(c *cobra.Command, kubeconfig, channel string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -47,7 +51,7 @@ func installGatewayAPI(c *cobra.Command, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	o, err := definitions.Install(c.Context(), client)
+	o, err := definitions.Install(c.Context(), client, channel)
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,11 @@
-// Package definitions holds the CustomResourceDefinitions of the Gateway API, those of its standard channel, and installs them. The API server needs
-// 45 to 49 MB for them, without their descriptions, which are left out, so they are installed on request.
+// Package definitions holds the CustomResourceDefinitions of the Gateway API, those of both of its channels, and installs one of them. The API server needs
+// 45 to 49 MB for those of the standard channel, without their descriptions, which are left out, so they are installed on request.
 package definitions
 
 import (
 	"bytes"
 	"context"
-	_ "embed" // the definitions
+	"embed"
 	"fmt"
 	"time"
 
@@ -20,8 +20,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed standard.yaml
-var standard []byte
+//go:embed standard.yaml experimental.yaml
+var files embed.FS
+
+// The channels of the Gateway API.
+const (
+	Standard     = "standard"
+	Experimental = "experimental" // with further fields, which may change
+)
 
 // The annotations of a definition with the version of the Gateway API that it comes from, and its channel.
 const (
@@ -38,9 +44,10 @@ type Outcome struct {
 // establishTimeout bounds the time until the API server serves the definitions.
 const establishTimeout = time.Minute
 
-// Install installs the definitions, and returns when the API server serves them. Newer ones, and those of the experimental channel, stay as they are.
-func Install(ctx context.Context, client dynamic.Interface) (o Outcome, err error) {
-	objects, err := read()
+// Install installs the definitions of a channel, and returns when the API server serves them. Newer ones stay as they are, and with the standard
+// channel those of another.
+func Install(ctx context.Context, client dynamic.Interface, channel string) (o Outcome, err error) {
+	objects, err := read(channel)
 	if err != nil {
 		return o, err
 	}
@@ -74,9 +81,13 @@ func Install(ctx context.Context, client dynamic.Interface) (o Outcome, err erro
 
 const kindDefinition = "CustomResourceDefinition"
 
-// read returns the objects, the definitions before the policy that guards them.
-func read() (out []*unstructured.Unstructured, err error) {
-	for document := range bytes.SplitSeq(standard, []byte("\n---\n")) {
+// read returns the objects of a channel, the definitions before the policy that guards them.
+func read(channel string) (out []*unstructured.Unstructured, err error) {
+	data, err := files.ReadFile(channel + ".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("the Gateway API has no channel %q: %s or %s", channel, Standard, Experimental)
+	}
+	for document := range bytes.SplitSeq(data, []byte("\n---\n")) {
 		o := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal(document, &o.Object); err != nil {
 			return nil, fmt.Errorf("reading the definitions of the Gateway API: %w", err)
@@ -89,7 +100,7 @@ func read() (out []*unstructured.Unstructured, err error) {
 // keep returns why an object that is there stays as it is, "" if ours replaces it.
 func keep(live, ours *unstructured.Unstructured) string {
 	has := live.GetAnnotations()
-	if c := has[Channel]; c != "" && c != ours.GetAnnotations()[Channel] {
+	if c := has[Channel]; c != "" && c != Standard && c != ours.GetAnnotations()[Channel] {
 		return "it is of channel " + c
 	}
 	there, err := version.ParseSemantic(has[BundleVersion])

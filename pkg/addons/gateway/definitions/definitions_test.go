@@ -21,7 +21,14 @@ func TestFromModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "config/crd/standard/gateway*.yaml"))
+	for _, channel := range []string{Standard, Experimental} {
+		golden.Check(t, channel+".yaml", fromModule(t, strings.TrimSpace(string(dir)), channel))
+	}
+}
+
+func fromModule(t *testing.T, module, channel string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(module, "config/crd", channel, "gateway.networking.k8s.io_*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%v %v", files, err)
 	}
@@ -47,7 +54,7 @@ func TestFromModule(t *testing.T) {
 			documents = append(documents, string(small))
 		}
 	}
-	golden.Check(t, "standard.yaml", strings.Join(documents, "---\n"))
+	return strings.Join(documents, "---\n")
 }
 
 // undescribed returns a part of a definition without descriptions. Below properties, the keys are names of fields.
@@ -72,7 +79,7 @@ func undescribed(part any, names bool) any {
 	return part
 }
 
-// TestKeep: definitions that are newer than ours, or of the experimental channel, stay.
+// TestKeep: definitions that are newer than ours stay, and those of another channel than the standard one if ours are of that.
 func TestKeep(t *testing.T) {
 	of := func(version, of string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{}
@@ -80,10 +87,13 @@ func TestKeep(t *testing.T) {
 		return o
 	}
 	for _, c := range []struct {
-		version, channel string
-		kept             bool
-	}{{"v1.5.0", "standard", false}, {"v1.6.3", "standard", false}, {"v1.7.0", "standard", true}, {"v1.5.0", "experimental", true}, {"", "", false}} {
-		if why := keep(of(c.version, c.channel), of("v1.6.3", "standard")); (why != "") != c.kept {
+		version, channel, ours string
+		kept                   bool
+	}{
+		{"v1.5.0", Standard, Standard, false}, {"v1.6.3", Standard, Standard, false}, {"v1.7.0", Standard, Standard, true}, {"v1.5.0", Experimental, Standard, true}, {"", "", Standard, false},
+		{"v1.6.3", Standard, Experimental, false}, {"v1.5.0", Experimental, Experimental, false}, {"v1.7.0", Standard, Experimental, true},
+	} {
+		if why := keep(of(c.version, c.channel), of("v1.6.3", c.ours)); (why != "") != c.kept {
 			t.Errorf("%+v: %q", c, why)
 		}
 	}

@@ -23,7 +23,7 @@ func Hint(message string) string {
 
 // serves reports whether a kind has a version with these definitions.
 func serves(kind, version string) bool {
-	objects, _ := read() // a test reads them
+	objects, _ := read(Standard) // a test reads them
 	return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
 		name, _, _ := unstructured.NestedString(o.Object, "spec", "names", "kind")
 		versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")

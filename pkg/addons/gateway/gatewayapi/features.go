@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/coracle-dev/coracle/pkg/addons/gateway/definitions"
 )
 
 // supportedVersion begins the versions of the definitions that the translation is made for.
@@ -63,11 +65,8 @@ func features(channel string) []v1.FeatureName {
 		"TLSRouteModeTerminate",
 		"UDPRoute",
 	}
-	if channel == experimental {
+	if channel == definitions.Experimental {
 		return all
 	}
 	return slices.DeleteFunc(all, func(f v1.FeatureName) bool { return strings.HasPrefix(string(f), "HTTPRouteRetry") })
 }
-
-// experimental is the channel of definitions with experimental fields.
-const experimental = "experimental"
