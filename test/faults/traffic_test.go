@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
 	"github.com/coracle-dev/coracle/test/verdicts"
@@ -24,8 +25,8 @@ const (
 	trafficClients  = 8
 )
 
-// TestTraffic: of 100,000 requests to an Ingress none fails while its paths change 1000 times, its backend is replaced, and coracle is restarted, killed and
-// upgraded.
+// TestTraffic: of 100,000 requests to an Ingress none fails while its paths change 1000 times, its backend is replaced, and coracle is restarted, killed, as a
+// whole and by halves, and upgraded.
 func TestTraffic(t *testing.T) {
 	skipUnlessLong(t)
 	slots.Take(t)
@@ -76,6 +77,19 @@ func TestTraffic(t *testing.T) {
 		gateway = gatewayOf(t, c.Running(h), gateway)
 		step("kill -9", func() { end(syscall.SIGKILL) })
 		gateway = gatewayOf(t, c.Running(h), gateway)
+		for _, half := range []string{state.ControlPlane, state.Node} {
+			step("kill -9 of "+half, func() {
+				since := time.Now()
+				pid, err := c.Running(h).ChildPID(half)
+				if err == nil {
+					err = syscall.Kill(pid, syscall.SIGKILL)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.AwaitHealthy(since, 2*time.Minute)
+			})
+		}
 		step("an upgrade", func() {
 			h.Coracle("upgrade", "--insecure-unsigned", "--timeout=90s", "--hold=1s", hosts.Next(t))
 		})
@@ -105,7 +119,7 @@ func TestTraffic(t *testing.T) {
 			_, err := h.Try("curl", "--fail", "--silent", "--header", "Host: web.test", url)
 			return err
 		})
-		if took := time.Since(killed); took > time.Second {
+		if took := time.Since(killed); took > 500*time.Millisecond {
 			t.Errorf("the gateway answered %s after it was killed", took)
 		} else {
 			t.Logf("the gateway answered %s after it was killed", took)
