@@ -32,6 +32,7 @@ func TestServerLife(t *testing.T) {
 		}},
 		{"a half hangs", testHalfHangs},
 		{"another external address", testNewExternalIP},
+		{"classes of Ingresses", testIngressClasses},
 		{"a cluster of an earlier version", testEarlierCluster},
 		{"a passphrase", testPassphrase},
 		{"the host reboots", testHostReboot},
