@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,7 +41,7 @@ func measureProxies(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 	if err := caddy.Start(); err != nil {
 		t.Fatal(err)
 	}
-	h.Apply(fmt.Sprintf(backendOutside, h.IP))
+	measureFirstIngress(t, h, runs, r)
 	proxies := []struct {
 		name string
 		port int
@@ -60,6 +61,30 @@ func measureProxies(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 			r.add(p.name+": requests a second", "", 0, number(t, out, "Requests/sec:"))
 			r.add(p.name+": p99", "ms", 0, p99(t, out))
 		}
+	}
+}
+
+// measureFirstIngress measures the time from sending the only Ingress to the API server until it is served, for which the gateway has to start. The last one stays.
+func measureFirstIngress(t *testing.T, h *hosts.Host, runs int, r *results) {
+	t.Helper()
+	get := func() error {
+		_, err := h.Try("curl", "--fail", "--silent", "--header", "Host: web.test", fmt.Sprintf("http://%s/", h.IP))
+		return err
+	}
+	for run := range runs {
+		if run > 0 {
+			h.Kubectl("delete", "ingress", "web")
+			hosts.Eventually(t, time.Minute, func() error {
+				if get() == nil {
+					return errors.New("the gateway answers still")
+				}
+				return nil
+			})
+		}
+		began := time.Now()
+		h.Apply(fmt.Sprintf(backendOutside, h.IP))
+		hosts.Eventually(t, time.Minute, get)
+		r.add("gateway: the first Ingress to its first answer", "s", 1.5, time.Since(began).Seconds())
 	}
 }
 

@@ -42,7 +42,7 @@ func TestFloods(t *testing.T) {
 	f := &flooded{startChild(t, dir), config.Listeners[0].Port}
 	defer f.end(t)
 	f.probe(t) // so that what the first requests need is there
-	normal, rest := f.probe(t), f.resident(t)
+	normal, rest := min(f.probe(t), f.probe(t)), f.resident(t)
 	t.Logf("without a flood: p99 %s, %d MiB", normal, rest>>20)
 	for _, flood := range []struct {
 		name string
@@ -65,11 +65,15 @@ func TestFloods(t *testing.T) {
 		t.Run(flood.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			wait := flood.begin(ctx, t)
+			most := max(2*normal, otherWork)
 			p99, memory := f.probe(t), f.resident(t)-rest
+			for again := 0; again < 4 && p99 > most && !flood.busy; again++ { // the machine may have had other work to do, but the flood goes on
+				p99 = min(p99, f.probe(t))
+			}
 			cancel()
 			wait()
 			t.Logf("p99 %s, %d MiB more", p99, memory>>20)
-			if most := max(2*normal, floodPause); p99 > most && !flood.busy || p99 > time.Second {
+			if p99 > most && !flood.busy || p99 > time.Second {
 				t.Errorf("of the answers to others 99 in 100 come in %s; %s without the flood", p99, normal)
 			}
 			if memory > floodMemory { // the kernel gets back what a flood has taken some seconds after it
@@ -79,8 +83,11 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// floodPause is the pause between two bytes of a client that is slow, and what a machine with other work to do adds to an answer at times.
+// floodPause is the pause between two bytes of a client that is slow.
 const floodPause = 50 * time.Millisecond
+
+// otherWork is what a machine with other work to do adds to an answer at times.
+const otherWork = 20 * time.Millisecond
 
 // floodMemory is how much more memory than at rest the process may have in bytes.
 const floodMemory = 256 << 20
