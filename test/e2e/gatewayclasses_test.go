@@ -9,14 +9,6 @@ import (
 // testIngressClasses: Ingresses of other controllers' classes are served if the server is told so, a Service of type LoadBalancer keeps the port that it has,
 // and with --disable=gateway nothing is served.
 func testIngressClasses(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
-	restart := func(args ...string) {
-		t.Helper()
-		if err := s.Stop(); err != nil {
-			t.Fatal(err)
-		}
-		s = h.Start(args...)
-		waitReady(t, h)
-	}
 	answers := func(host, want string) {
 		t.Helper()
 		expect(t, want, func() (string, error) {
@@ -27,7 +19,7 @@ func testIngressClasses(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Ser
 	h.Kubectl("create", "service", "loadbalancer", "holder", "--tcp=80:80") // without a pod, so its port is taken by nobody else
 	h.Kubectl("create", "ingress", "a", "--class=nginx", "--rule=nginx.test/*=missing:80")
 	h.Kubectl("create", "ingress", "b", "--class=traefik", "--rule=traefik.test/*=missing:80")
-	restart("--ingress-classes=nginx,traefik")
+	s = restarted(t, h, s, "--ingress-classes=nginx,traefik")
 	expect(t, "Service default/holder of type LoadBalancer has port 80", func() (string, error) {
 		return h.TryCoracle("kubectl", "get", "events", "--field-selector=reason=PortInUse", "-o", "jsonpath={.items[*].message}")
 	})
@@ -39,7 +31,7 @@ func testIngressClasses(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Ser
 	for _, host := range []string{"nginx.test", "traefik.test"} {
 		answers(host, "code 503") // its Service is missing
 	}
-	restart("--ingress-classes=nginx,traefik", "--disable=gateway")
+	s = restarted(t, h, s, "--ingress-classes=nginx,traefik", "--disable=gateway")
 	answers("nginx.test", "code 000")
 	h.Kubectl("delete", "ingress", "a", "b")
 	h.Kubectl("delete", "ingressclass", "nginx", "traefik")

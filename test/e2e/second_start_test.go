@@ -55,16 +55,19 @@ func testNewHostname(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server
 	return s
 }
 
+// restarted stops a server and starts another one with these arguments.
+func restarted(t *testing.T, h *hosts.Host, s *hosts.Server, args ...string) *hosts.Server {
+	t.Helper()
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	s = h.Start(args...)
+	waitReady(t, h)
+	return s
+}
+
 // testNewExternalIP starts a server without an external address, with one, with another one and without again.
 func testNewExternalIP(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
-	restart := func(args ...string) {
-		t.Helper()
-		if err := s.Stop(); err != nil {
-			t.Fatal(err)
-		}
-		s = h.Start(args...)
-		waitReady(t, h)
-	}
 	external := func(want string) {
 		t.Helper()
 		hosts.Eventually(t, 2*time.Minute, func() error {
@@ -76,14 +79,14 @@ func testNewExternalIP(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Serv
 		})
 	}
 	external("")
-	restart("--node-external-ip=192.0.2.7")
+	s = restarted(t, h, s, "--node-external-ip=192.0.2.7")
 	external("192.0.2.7")
 	expect(t, "192.0.2.7", func() (string, error) { // the kubelet requests another certificate
 		return h.Try("sh", "-c", "echo | openssl s_client -connect 127.0.0.1:10250 2>/dev/null | openssl x509 -noout -ext subjectAltName")
 	})
-	restart("--node-external-ip=192.0.2.8")
+	s = restarted(t, h, s, "--node-external-ip=192.0.2.8")
 	external("192.0.2.8")
-	restart()
+	s = restarted(t, h, s)
 	external("")
 	hosts.Eventually(t, time.Minute, func() error {
 		node := h.Kubectl("get", "node", "solo", "-o", "json")
