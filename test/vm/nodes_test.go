@@ -184,8 +184,8 @@ kubectl --server=https://$ip:10250 create --raw /checkpoint/default/remembers/ma
 	}
 }
 
-// large is a pod that wants more memory than it may have, 64 of 48 MiB, and keeps it: nobody reads what dd has read. It reads no zeros: pages of them are
-// given back when Linux 6.12 splits a huge page for want of memory.
+// large is a pod that wants more memory than it may have, 64 of 48 MiB, and keeps it: nobody reads what dd has read. It reads no zeros: with
+// them and swap, Linux 6.12 had only 26 of the 64 MiB in memory and in swap together.
 const large = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "large"}, "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [{"name": "main",
 "image": "coracle.test/busybox:1", "command": ["sh", "-c", "dd if=/dev/urandom bs=64M count=1 | sleep infinity"], "resources": {"requests": {"memory": "40Mi"}, "limits": {"memory": "48Mi"}}}]}}`
 
