@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/etcdserver"
 )
 
 // TestLeaderLost writes through a member whose leader has gone without a word.
@@ -95,3 +96,27 @@ func TestChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestStartMeanwhile starts a member again and again while the leadership goes to and fro between the two others.
+func TestStartMeanwhile(t *testing.T) {
+	e, stop := cluster(t, 3)
+	ctx, end := context.WithCancel(t.Context())
+	var mover sync.WaitGroup
+	defer mover.Wait()
+	defer end()
+	mover.Go(func() {
+		servers := [2]*etcdserver.EtcdServer{e[0].running.Server, e[1].running.Server}
+		for to := 0; ctx.Err() == nil; to = 1 - to {
+			try, cancel := context.WithTimeout(ctx, leaderPause) // etcd looks only every 100 ms whether it was done
+			_ = servers[1-to].MoveLeader(try, uint64(servers[1-to].MemberID()), uint64(servers[to].MemberID()))
+			<-try.Done()
+			cancel()
+		}
+	})
+	for range 10 {
+		stop[2]()
+		stop[2] = mustRun(t, e[2])
+	}
+}
+
+const leaderPause = 10 * time.Millisecond

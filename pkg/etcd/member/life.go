@@ -134,8 +134,10 @@ func (l life) becomeReady(ctx context.Context) error {
 	if err := l.promote(ctx); err != nil {
 		return err
 	}
-	if err := readOnce(ctx, l.server); err != nil {
-		return fmt.Errorf("reading a key: %w", err)
+	// The leader may change meanwhile, which ends the read.
+	err := lifecycle.Until(ctx, "a read that etcd's leader confirms", func(ctx context.Context) error { return readOnce(ctx, l.server) })
+	if err != nil {
+		return err
 	}
 	if err := decideVersion(ctx, l.server.Server); err != nil {
 		return fmt.Errorf("deciding the version of the cluster: %w", err)
