@@ -67,8 +67,6 @@ func TestReset(t *testing.T) {
 			h.Apply(manifest(t, "workloads.yaml"))
 			h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=3m")
 			h.Kubectl("wait", "--for=condition=Ready", "pod/hostport", "pod/client", "--timeout=3m")
-			// The last pod: a reset cannot know a network namespace that containerd has created but not yet entered
-			// into its database when it ends.
 			h.Kubectl("rollout", "status", "statefulset/db", "--timeout=3m")
 			if stopFirst {
 				if err := s.Stop(); err != nil {

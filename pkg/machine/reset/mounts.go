@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
@@ -59,11 +63,11 @@ func findNetNS(_ context.Context, m *machine) ([]Item, error) {
 	var items []Item
 	foreign := false
 	for _, f := range files {
-		if !strings.HasPrefix(f.Name(), "cni-") || !m.seen.mentions(f.Name()) {
+		path := filepath.Join(dir, f.Name())
+		if !podNetNS.MatchString(f.Name()) || !m.seen.mentions(f.Name()) && !unfinished(path) {
 			foreign = true
 			continue
 		}
-		path := filepath.Join(dir, f.Name())
 		items = append(items, Item{Kind: "network namespace", Name: path, remove: func(context.Context) error {
 			if err := unmount(path); err != nil {
 				return err
@@ -81,6 +85,26 @@ func findNetNS(_ context.Context, m *machine) ([]Item, error) {
 		}
 	}
 	return items, nil
+}
+
+// podNetNS is the name that containerd's CRI plugin gives a pod's network namespace.
+var podNetNS = regexp.MustCompile(`^cni-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// unfinished reports whether no interface of a network namespace is up, so that no pod has ever had it. containerd enters a namespace into its database
+// only after it has made it: one whose start was killed in between is in no record.
+func unfinished(path string) bool {
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return false
+	}
+	defer ns.Close()
+	inside, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return false
+	}
+	defer inside.Close()
+	links, err := inside.LinkList()
+	return err == nil && !slices.ContainsFunc(links, func(l netlink.Link) bool { return l.Attrs().Flags&net.FlagUp != 0 })
 }
 
 // mounts lists the mount points of this mount namespace in the order of mounting.

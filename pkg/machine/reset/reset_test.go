@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/network/nft"
@@ -535,6 +536,29 @@ func TestMountsInside(t *testing.T) {
 	}
 	if _, err := os.Stat(m.dirs.Run); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is still there", m.dirs.Run)
+	}
+}
+
+// TestUnfinishedNetNS removes a pod's network namespace that is in no record if nothing was set up in it.
+func TestUnfinishedNetNS(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	m, _ := host(t)
+	dir := m.host(footprint.NetNSDir)
+	for name, script := range map[string]string{"cni-" + ourUID: "true", "cni-" + foreignUID: "ip link set lo up", "cni-by-hand": "true"} {
+		file := filepath.Join(dir, name)
+		os.MkdirAll(dir, 0o755)
+		os.WriteFile(file, nil, 0o600)
+		made := exec.Command("unshare", "--net="+file, "sh", "-c", script)
+		if out, err := made.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(file, unix.MNT_DETACH) })
+	}
+	apply(t, m, findNetNS)
+	if got := tree(t, dir); !slices.Equal(got, []string{"/cni-" + foreignUID, "/cni-by-hand"}) {
+		t.Errorf("left: %q", got)
 	}
 }
 
