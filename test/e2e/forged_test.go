@@ -35,8 +35,11 @@ func (n *network) testForgedVXLAN(t *testing.T) {
 			{n.outside.PID(), "a stranger as a pod", vxlan(own, "a stranger as a pod")},
 			{n.outside.PID(), "a stranger as a node", vxlan(n.nodes[node][i], "a stranger as a node")},
 			{n.outside.PID(), "a stranger with a route", func() error {
-				bits := map[bool]string{true: "/128", false: "/32"}[to.Is6()]
-				n.outside.Run("ip", "addr", "add", own.String()+bits, "dev", "lo")
+				bits, at := "/32", []string{"lo"}
+				if to.Is6() {
+					bits, at = "/128", []string{"lo", "nodad"} // otherwise nobody can bind to it at first
+				}
+				n.outside.Run("ip", append([]string{"addr", "add", own.String() + bits, "dev"}, at...)...)
 				defer n.outside.Run("ip", "addr", "del", own.String()+bits, "dev", "lo")
 				n.outside.Run("ip", "route", "add", to.String()+bits, "via", n.nodes[victim][i].String())
 				defer n.outside.Run("ip", "route", "del", to.String()+bits)
