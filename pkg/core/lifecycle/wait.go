@@ -64,7 +64,7 @@ const (
 // five seconds. The group's reports and the returned error have what is awaited and the last error.
 func Until(ctx context.Context, what string, probe func(context.Context) error) error {
 	return UntilPaced(ctx, what, probe, func(since time.Duration) time.Duration {
-		return min(max(since/4, firstPause), lastPause)
+		return min(max(since/8, firstPause), lastPause)
 	})
 }
 
