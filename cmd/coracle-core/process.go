@@ -22,20 +22,23 @@ import (
 	"github.com/coracle-dev/coracle/pkg/node"
 )
 
-func controlPlane(args []string) int { return childProcess(state.ControlPlane, args, controlplane.Add) }
-func nodeProcess(args []string) int  { return childProcess(state.Node, args, node.Add) }
+func controlPlane(args []string) int {
+	return childProcess(state.ControlPlane, args, kube.GCControlPlane, controlplane.Add)
+}
+
+func nodeProcess(args []string) int { return childProcess(state.Node, args, kube.GCNode, node.Add) }
 
 // childProcess runs a child process of the front until SIGTERM, and returns its exit code. Its only argument is the path of
-// the resolved configuration.
-func childProcess(name string, args []string, add func(*lifecycle.Group, config.Config, *state.Recorder) error) int {
-	if err := runChild(name, args, add); err != nil {
+// the resolved configuration. gc is for kube.SetupProcess.
+func childProcess(name string, args []string, gc int, add func(*lifecycle.Group, config.Config, *state.Recorder) error) int {
+	if err := runChild(name, args, gc, add); err != nil {
 		logrus.Error(err)
 		return exitcode.Code(err)
 	}
 	return 0
 }
 
-func runChild(name string, args []string, add func(*lifecycle.Group, config.Config, *state.Recorder) error) error {
+func runChild(name string, args []string, gc int, add func(*lifecycle.Group, config.Config, *state.Recorder) error) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if len(args) != 1 {
@@ -46,7 +49,7 @@ func runChild(name string, args []string, add func(*lifecycle.Group, config.Conf
 		return err
 	}
 	logs.Setup(cfg.Log)
-	notify := kube.SetupProcess()
+	notify := kube.SetupProcess(gc)
 	if name == state.ControlPlane {
 		if cfg, err = asUser(cfg); err != nil {
 			return err

@@ -66,7 +66,7 @@ func TestControlPlane(t *testing.T) {
 		t.Skip("it starts a whole control plane")
 	}
 	logrus.SetOutput(io.Discard)
-	kube.SetupProcess()
+	kube.SetupProcess(kube.GCControlPlane)
 	cfg := settings(t)
 	recordWrites(t, &cfg)
 	units := &history{}

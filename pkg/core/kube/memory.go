@@ -45,25 +45,45 @@ const (
 	startLasts = 20 * time.Second
 )
 
+// The values for SetupProcess.
+const (
+	GCNode = gcStarting
+	// GCControlPlane defers the first collection until 64 MiB are in use: the runtime's least heap is 4 MiB for each 100. Nearly as much stays for good, so
+	// that collections before that would mark the same objects again and again.
+	GCControlPlane = 1600
+)
+
 // startGC configures the garbage collector for the life of the process. The memory limit follows those of the machine and the
-// control group; GOMEMLIMIT overrides it.
-func startGC() {
-	debug.SetGCPercent(gcStarting)
+// control group; GOMEMLIMIT overrides it. first is the value until the first collection.
+func startGC(first int) {
+	debug.SetGCPercent(first)
+	c := new(collector)
+	type canary struct{ _ [16]byte }
+	runtime.SetFinalizer(&canary{}, func(*canary) { c.begun() })
 	if limit := memoryLimit("/"); limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
 		// Another child process, pods, and memory outside Go's heap need the rest.
 		debug.SetMemoryLimit(limit / 2)
 	}
-	time.AfterFunc(startLasts, new(collector).begin)
+	time.AfterFunc(startLasts, c.begin)
 }
 
 // collector adapts the garbage collector to the load. It acts when a collection has ended, and has a timer only while there
 // is load.
 type collector struct {
 	mu      sync.Mutex
-	percent int          // GOGC
+	percent int          // GOGC, 0 until begin
 	last    [9]time.Time // when the last nine collections ended, the newest first
 	recent  int          // collections since the last review
 	own     bool         // the next collection is the collector's own
+}
+
+// begun sets the value for the rest of the start, after the first collection.
+func (c *collector) begun() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.percent == 0 {
+		debug.SetGCPercent(gcStarting)
+	}
 }
 
 func (c *collector) begin() {

@@ -14,8 +14,8 @@ type Notifier struct{ conn net.Conn }
 
 // SetupProcess makes the settings that Kubernetes keeps process-wide, once, before any of its code runs. It takes
 // NOTIFY_SOCKET out of the environment: the apiserver and the kubelet would both send READY=1 themselves.
-// Call it after logs.Setup: klog's verbosity follows the log level.
-func SetupProcess() Notifier {
+// Call it after logs.Setup: klog's verbosity follows the log level. gc is GOGC until garbage is collected for the first time.
+func SetupProcess(gc int) Notifier {
 	n := connectNotifier(os.Getenv("NOTIFY_SOCKET"))
 	os.Unsetenv("NOTIFY_SOCKET")
 	setupKlog()
@@ -25,7 +25,7 @@ func SetupProcess() Notifier {
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
 	// No user can act on deprecation warnings for coracle's own clients.
 	restclient.SetDefaultWarningHandler(restclient.NoWarnings{})
-	startGC()
+	startGC(gc)
 	return n
 }
 
