@@ -107,7 +107,7 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 		return a.explain(err)
 	}
 	a.Extension.prepare(cfg)
-	server, err := createServer(cfg, a.Groups, a.Alone)
+	server, err := createServer(cfg, a.Groups, a.Files.ClientCA, a.Alone)
 	if err != nil {
 		return err
 	}

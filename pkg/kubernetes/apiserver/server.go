@@ -18,8 +18,8 @@ import (
 )
 
 // createServer builds the chain of servers: custom resources, the built-in APIs, and the aggregation layer, which it returns. It replaces
-// two parts of upstream's start: see bootstrap and openAPI. alone reports whether it is the cluster's only server.
-func createServer(cfg *app.Config, groups []Group, alone func() bool) (*apiserver.APIAggregator, error) {
+// two parts of upstream's start: see bootstrap and openAPI. ca is the file with the authority of its certificate; alone reports whether it is the cluster's only server.
+func createServer(cfg *app.Config, groups []Group, ca string, alone func() bool) (*apiserver.APIAggregator, error) {
 	complete, err := cfg.Complete()
 	if err != nil {
 		return nil, err
@@ -37,6 +37,10 @@ func createServer(cfg *app.Config, groups []Group, alone func() bool) (*apiserve
 		return nil, err
 	}
 	if err := addHooks(server, cfg.KubeAPIs.ControlPlane.VersionedInformers, hooks); err != nil {
+		return nil, err
+	}
+	first := inProcess(server, cfg.KubeAPIs.ControlPlane.VersionedInformers, accounts(ca))
+	if err := server.GenericAPIServer.AddPostStartHook(accountsHook, first); err != nil {
 		return nil, err
 	}
 	builtIn, ok := server.GenericAPIServer.NextDelegate().(*genericserver.GenericAPIServer)
