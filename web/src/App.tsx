@@ -133,7 +133,7 @@ function Live() {
   const all = states();
   const lost = all.some((s) => s === "reconnecting" || s === "failed");
   const loading = all.some((s) => s === "loading");
-  return <span class={`live ${lost ? "lost" : ""}`} role="status">{lost ? "Connection lost" : loading ? "Loading" : "Live"}</span>;
+  return <span class={`live ${lost ? "lost" : loading ? "loading" : ""}`} role="status">{lost ? "Connection lost" : loading ? "Loading" : "Live"}</span>;
 }
 
 function useShortcuts(help: () => void) {

@@ -8,8 +8,9 @@ import { type Kind, kinds, link } from "../kinds";
 import { latest, useMetrics } from "../metrics";
 import { backends, hosts } from "../picture/layout";
 import { kindNamed, owner, useList } from "../state";
+import { Certificates, secrets } from "../ui/Certificate";
 import { Chart } from "../ui/Chart";
-import { Age, Badge, Card, Note } from "../ui/parts";
+import { Age, Badge, Card, Links, Note } from "../ui/parts";
 import { ObjectEvents } from "./Detail";
 
 type Fact = [string, ComponentChildren];
@@ -72,18 +73,30 @@ function factsOf(kind: Kind, o: Obj): Fact[] {
   if (kind === kinds.gateways || kind === kinds.listenersets) {
     return [
       ["Class", o.spec?.gatewayClassName], ["Addresses", many(s.addresses).map((a) => a.value).join(", ")],
-      ["Listeners", many(o.spec?.listeners).map((l) => `${l.name}: ${l.protocol} ${l.hostname ?? "any host"}:${l.port}`).join(", ")],
+      ["Listeners", <>{many(o.spec?.listeners).map((l) => <div key={l.name}>{`${l.name}: ${l.protocol} ${l.hostname ?? "any host"}:${l.port}`}</div>)}</>],
+      ["Certificates", certificates(o)],
     ];
   }
   if (kind === kinds.ingresses || o.spec?.parentRefs) {
     return [
-      ["Hosts", hosts(o).join(", ")], ["Attached to", many(o.spec?.parentRefs).map((p) => p?.name).join(", ")],
-      ["Leads to", backends(o).length > 0 && <>{backends(o).map((b) => <a key={b} href={link(kinds.services, o.metadata.namespace, b)}>{b} </a>)}</>],
+      ["Hosts", hosts(o).join(", ")], ["Attached to", parents(o)], ["Certificates", certificates(o)],
+      ["Leads to", backends(o).length > 0 && <Links to={backends(o).map((b) => ({ text: b, href: link(kinds.services, o.metadata.namespace, b) }))} />],
     ];
   }
   const n = counts(o);
   const containers = (o.spec?.template?.spec?.containers ?? []) as any[];
   return n ? [["Pods", `${n.have} of ${n.want}`], ["Images", containers.map((c) => c.image).join(", ")], ["Update strategy", o.spec?.strategy?.type ?? o.spec?.updateStrategy?.type]] : [];
+}
+
+function certificates(o: Obj): ComponentChildren {
+  const of = secrets(o, []);
+  return of.length > 0 && <Certificates of={of} />;
+}
+
+/** What a route is attached to. */
+function parents(o: Obj): ComponentChildren {
+  const refs = many(o.spec?.parentRefs).map((p) => ({ name: String(p?.name), space: p?.namespace ?? o.metadata.namespace, kind: kindNamed(p?.kind ?? "Gateway") }));
+  return refs.length > 0 && <Links to={refs.map((p) => ({ text: p.name, href: p.kind && link(p.kind, p.space, p.name) }))} />;
 }
 
 function Containers({ pod }: { pod: Obj }) {
@@ -118,7 +131,7 @@ function containerHealth(s: any): Health {
 /** The pods that run on a node, or that a workload or a Service has. */
 function PodsOf({ kind, object: o }: { kind: Kind; object: Obj }) {
   const space = o.metadata.namespace ?? ""; // not the one that is chosen: links lead elsewhere
-  const pods = useList(kinds.pods, space).items;
+  const { items: pods, state } = useList(kinds.pods, space);
   const sets = useList(kinds.replicasets, space).items;
   const owners = new Set([o.metadata.uid, ...(kind === kinds.deployments ? sets.filter((r) => owner(r)?.uid === o.metadata.uid).map((r) => r.metadata.uid) : [])]);
   const mine = pods.filter((p) => {
@@ -127,8 +140,8 @@ function PodsOf({ kind, object: o }: { kind: Kind; object: Obj }) {
     return owners.has(owner(p)?.uid ?? "");
   });
   return (
-    <Card title={`Pods (${mine.length})`}>
-      {mine.length === 0 && <Note>It has no pod.</Note>}
+    <Card title={state === "loading" ? "Pods" : `Pods (${mine.length})`}>
+      {mine.length === 0 && <Note>{state === "loading" ? "Loading pods…" : "It has no pod."}</Note>}
       <ul class="plain rows">
         {mine.slice(0, 200).map((p) => (
           <li key={p.metadata.uid}>

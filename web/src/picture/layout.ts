@@ -135,7 +135,7 @@ export function arrange(input: Input, width: number, height: number): Layout {
   const byNode = Map.groupBy([...input.pods].sort(byAge), (p) => p.spec?.nodeName ?? "");
   const known = new Set(nodes.map((n) => n.metadata.name));
   const lost = [...byNode].filter(([name]) => !known.has(name)).flatMap(([, pods]) => pods);
-  if (lost.length) area.h -= unit * 5.4;
+  if (lost.length) area.h -= unit * 7.2;
   // One node above the other, as long as there is room, so that no path crosses another node.
   const cells = grid(nodes.length, area, left > 0 && nodes.length * unit * 8 <= area.h ? 99 : 1.5, unit);
   const card = (id: string, name: string, health: Health, box: Box, pods: Obj[]): NodeCard => {
@@ -143,9 +143,9 @@ export function arrange(input: Input, width: number, height: number): Layout {
     return { ...box, id, name, health, pods: pods.length, hidden: Math.max(0, pods.length - mostDots), dots: pack(pods, inner, unit) };
   };
   const cards = nodes.map((n, i) => card(n.metadata.uid, n.metadata.name, nodeHealth(n), cells[i], byNode.get(n.metadata.name) ?? []));
-  const waitingBox = { x: area.x, y: area.y + area.h + unit, w: area.w, h: unit * 4.8 };
+  const waitingBox = { x: area.x, y: area.y + area.h + unit, w: area.w, h: unit * 6.6 };
   const waiting = lost.length ? card("waiting", "Waiting for a node", { tone: "busy", text: "" }, waitingBox, lost) : undefined;
-  if (waiting) waiting.dots = pack(lost, { x: waitingBox.x + unit, y: waitingBox.y + unit * 2.4, w: waitingBox.w - 2 * unit, h: unit * 2 }, unit * 0.62);
+  if (waiting) waiting.dots = pack(lost, { x: waitingBox.x + unit, y: waitingBox.y + unit * 2.5, w: waitingBox.w - 2 * unit, h: unit * (waiting.hidden ? 2.6 : 3.7) }, waiting.hidden ? unit * 0.62 : unit);
 
   const layout: Layout = { nodes: cards, waiting, services: [], entries: [], ways: [], more: 0, unit };
   if (left > 0) connect(layout, input, services, { x: 0, y: area.y, w: left, h: height - unit });

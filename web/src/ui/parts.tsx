@@ -12,9 +12,14 @@ export function Badge({ health }: { health: Health }) {
   return (
     <span class={`badge tone-${health.tone}`}>
       <i aria-hidden="true" />
-      {health.text}
+      <span>{health.text}</span>
     </span>
   );
+}
+
+/** Links, with commas. */
+export function Links({ to }: { to: { text: string; href?: string }[] }) {
+  return <>{to.map((l, i) => <>{i > 0 && ", "}{l.href ? <a key={l.text} href={l.href}>{l.text}</a> : l.text}</>)}</>;
 }
 
 /** How long ago something was; it counts. */

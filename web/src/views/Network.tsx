@@ -1,22 +1,15 @@
 // Services, and what leads to them from outside, with the certificates that it shows.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { type Obj, get } from "../api";
-import { when } from "../format";
+import { useMemo } from "preact/hooks";
+import type { Obj } from "../api";
 import { podHealth, selects } from "../health";
 import { kinds, link } from "../kinds";
 import { backends, hosts } from "../picture/layout";
 import { kindNamed, namespace, useList, useRoutes } from "../state";
-import { Age, Badge, Card, ListState, Note } from "../ui/parts";
+import { Certificates, secrets } from "../ui/Certificate";
+import { Age, Badge, Card, Links, ListState, Note } from "../ui/parts";
 import { type Column, Table } from "../ui/Table";
 import { useFilter } from "./lists";
-
-interface Certificate {
-  subject: string;
-  issuer: string;
-  names: string[];
-  notAfter: string;
-}
 
 export function Network() {
   const services = useList(kinds.services);
@@ -37,14 +30,15 @@ export function Network() {
     { title: "Pods", width: "5rem", narrow: "2.6rem", cell: (s) => { const b = behind(s); return s.spec?.selector ? `${b.filter((p) => podHealth(p).tone === "good").length}/${b.length}` : "–"; }, by: (s) => behind(s).length },
     { title: "Age", width: "4.5rem", cell: (s) => <Age from={s.metadata.creationTimestamp} />, by: (s) => -Date.parse(s.metadata.creationTimestamp), wide: true },
   ];
-  const ways = [...gateways.items, ...sets, ...ingresses.items, ...routes];
+  const parents = [...gateways.items, ...sets];
+  const ways = [...parents, ...ingresses.items, ...routes];
   return (
     <>
       <Card title="Ways in">
         {ways.length === 0 ? (
           <Note>There is no Ingress{gateways.state === "absent" ? "" : ", no Gateway and no route"} here.</Note>
         ) : (
-          <ul class="ways-in">{ways.map((w) => <Way key={w.metadata.uid} o={w} />)}</ul>
+          <ul class="ways-in">{ways.map((w) => <Way key={w.metadata.uid} o={w} parents={parents} />)}</ul>
         )}
       </Card>
       <Card title={`Services (${rows.length.toLocaleString("en")})`} class="fill">
@@ -62,12 +56,9 @@ function addresses(s: Obj): string {
   return s.spec?.clusterIP === "None" ? "headless" : (s.spec?.externalName ?? s.spec?.clusterIP ?? "–");
 }
 
-function Way({ o }: { o: Obj }) {
+function Way({ o, parents }: { o: Obj; parents: Obj[] }) {
   const kind = kindNamed(o.kind!)!;
   const listens = o.spec?.listeners !== undefined; // a Gateway or a ListenerSet
-  const secrets: string[] = listens
-    ? ((o.spec?.listeners ?? []) as any[]).flatMap((l) => (l.tls?.certificateRefs ?? []).filter((r: any) => !r.namespace || r.namespace === o.metadata.namespace).map((r: any) => r.name))
-    : ((o.spec?.tls ?? []) as any[]).map((t) => t.secretName).filter(Boolean);
   const outside = ((o.status?.loadBalancer?.ingress ?? o.status?.addresses ?? []) as any[]).map((a) => a.ip ?? a.hostname ?? a.value).join(", ");
   const names = listens ? ((o.spec?.listeners ?? []) as any[]).map((l) => `${l.hostname ?? "any host"}:${l.port}`) : hosts(o);
   return (
@@ -75,10 +66,14 @@ function Way({ o }: { o: Obj }) {
       <span class="way-kind">{o.kind}</span>
       <a href={link(kind, o.metadata.namespace, o.metadata.name)}>{namespace.value ? o.metadata.name : `${o.metadata.namespace}/${o.metadata.name}`}</a>
       <span>{names.join(", ")}</span>
-      {!listens && <span class="faint">→ {backends(o).map((b) => <a key={b} href={link(kinds.services, o.metadata.namespace, b)}>{b} </a>)}</span>}
-      {outside && <span class="faint">at {outside}</span>}
-      <Conditions o={o} />
-      {[...new Set(secrets)].map((s) => <CertificateOf key={s} namespace={o.metadata.namespace!} name={s} />)}
+      <span class="faint">
+        {!listens && <>→ <Links to={backends(o).map((b) => ({ text: b, href: link(kinds.services, o.metadata.namespace, b) }))} /> </>}
+        {outside && <span>at {outside}</span>}
+      </span>
+      <span class="way-state">
+        <Conditions o={o} />
+        <Certificates of={secrets(o, parents)} />
+      </span>
     </li>
   );
 }
@@ -89,19 +84,4 @@ function Conditions({ o }: { o: Obj }) {
   const all: any[] = parts.flatMap((p) => p?.conditions ?? []);
   const wrong = all.filter((c) => ["Accepted", "Programmed", "ResolvedRefs"].includes(c.type) && c.status === "False");
   return <>{wrong.map((c) => <span key={c.type + c.reason} title={c.message}><Badge health={{ tone: "bad", text: `${c.type}: ${c.reason}` }} /></span>)}</>;
-}
-
-function CertificateOf({ namespace, name }: { namespace: string; name: string }) {
-  const [found, setFound] = useState<Certificate | string>();
-  useEffect(() => {
-    get<Certificate>(`/certificates/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`).then(setFound, (e) => setFound((e as Error).message));
-  }, [namespace, name]);
-  if (!found) return null;
-  if (typeof found === "string") return <span class="faint" title={found}>certificate {name}: not to be seen</span>;
-  const days = Math.floor((Date.parse(found.notAfter) - Date.now()) / 86_400_000);
-  return (
-    <span title={`${(found.names ?? []).join(", ")}; issued by ${found.issuer}; until ${when(found.notAfter)}`}>
-      <Badge health={{ tone: days < 0 ? "bad" : days < 21 ? "busy" : "good", text: days < 0 ? "certificate expired" : `certificate: ${days} days left` }} />
-    </span>
-  );
 }
