@@ -16,14 +16,17 @@ export const fail = (what) => {
 };
 export const check = (ok, what) => ok || fail(what);
 
-/** Opens a page of an own browser, as a person of one kind would. With a pin, the server must have the certificate with this hash of its public key. */
-export async function open(address, { width = 1440, height = 900, theme = "dark", reduced = false, pin = "" } = {}) {
+/**
+ * Opens a page of an own browser, as a person of one kind would. With a pin, the server must have the certificate with this hash of its public key. Names are
+ * looked up by the rules.
+ */
+export async function open(address, { width = 1440, height = 900, theme = "dark", reduced = false, pin = "", rules = "MAP wall.example.org 127.0.0.1" } = {}) {
   const profile = mkdtempSync(join(tmpdir(), "dashboard-"));
   const context = await chromium.launchPersistentContext(profile, {
     executablePath: "/usr/bin/chromium", headless: true, viewport: { width, height }, colorScheme: theme, locale: "en-GB",
     reducedMotion: reduced ? "reduce" : "no-preference",
     args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-      `--ignore-certificate-errors-spki-list=${pin}`, "--host-resolver-rules=MAP wall.example.org 127.0.0.1"],
+      `--ignore-certificate-errors-spki-list=${pin}`, `--host-resolver-rules=${rules}`],
   });
   const page = context.pages()[0];
   page.setDefaultTimeout(20_000);
@@ -37,12 +40,12 @@ export async function open(address, { width = 1440, height = 900, theme = "dark"
   page.on("request", (r) => {
     if (!r.url().startsWith(origin) && !r.url().startsWith("data:")) fail(`${name}: request to another host: ${r.url()}`);
   });
-  await page.goto(address);
+  const response = await page.goto(address);
   const close = async () => {
     await context.close();
     rmSync(profile, { recursive: true, force: true });
   };
-  return { page, close, context };
+  return { page, close, response };
 }
 
 /** Shows a view, waits until something is there, looks for faults of accessibility, and takes a picture. */

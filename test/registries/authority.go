@@ -39,15 +39,15 @@ func NewAuthority(t testing.TB, name string) *Authority {
 	return &Authority{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), cert: cert, key: key}
 }
 
-// Sign makes a certificate and key in PEM, for a server at the address (none if it is invalid) and at localhost, and
+// Sign makes a certificate and key in PEM, for a server at the address (none if it is invalid), at localhost and at further names, and
 // for a client.
-func (a *Authority) Sign(t testing.TB, ip netip.Addr) (cert, key []byte) {
+func (a *Authority) Sign(t testing.TB, ip netip.Addr, names ...string) (cert, key []byte) {
 	t.Helper()
 	leaf := newKey(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "leaf"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+		DNSNames:    append([]string{"localhost"}, names...), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	if ip.IsValid() {
 		template.IPAddresses = append(template.IPAddresses, ip.AsSlice())
 	}
