@@ -84,6 +84,16 @@ func staysReachable(t *testing.T, d time.Duration, check func() error) {
 func (b *balancers) testPool(t *testing.T) {
 	first, six := netip.MustParseAddr("172.30.0.240"), netip.MustParseAddr("fd00:30::f0")
 	both := corev1.IPFamilyPolicyRequireDualStack
+	asked := []string{"172.30.0.241", "fd00:30::f1"} // not the first that are free
+	b.create(t, "asking", "web", func(s *corev1.Service) {
+		s.Annotations, s.Spec.IPFamilyPolicy = map[string]string{"metallb.io/loadBalancerIPs": strings.Join(asked, ",")}, &both
+	})
+	hosts.Eventually(t, time.Minute, func() error {
+		if got := addressesOf(b.get(t, "asking")); !slices.Equal(got, asked) {
+			return fmt.Errorf("it asks for %v and has %v", asked, got)
+		}
+		return nil
+	})
 	b.create(t, "pooled", "web", func(s *corev1.Service) { fromPool(s); s.Spec.IPFamilyPolicy = &both })
 	began := time.Now()
 	hosts.Eventually(t, time.Minute, func() error {
@@ -92,6 +102,9 @@ func (b *balancers) testPool(t *testing.T) {
 		}
 		return nil
 	})
+	for _, ip := range asked {
+		expect(t, "web-", func() (string, error) { return b.outside.Get(url(netip.MustParseAddr(ip), 80, "/hostname")) })
+	}
 	for _, ip := range []netip.Addr{first, six} {
 		expect(t, "web-", func() (string, error) { return b.outside.Get(url(ip, 80, "/hostname")) })
 		at := awaitCarrier(t, b.Hosts(), ip, 10*time.Second)
@@ -110,17 +123,16 @@ func (b *balancers) testPool(t *testing.T) {
 			cancel()
 		}
 	}
-	b.create(t, "second", "web", fromPool)
 	b.create(t, "third", "web", fromPool)
 	b.says(t, "third", "NoAddress", "the pool extra has no free IPv4 address")
-	b.remove(t, "second")
+	b.remove(t, "asking")
 	hosts.Eventually(t, time.Minute, func() error {
 		return contains("addresses", strings.Join(addressesOf(b.get(t, "third")), ","), "172.30.0.241")
 	})
 	b.remove(t, "third")
 	b.remove(t, "pooled")
 	hosts.Eventually(t, 10*time.Second, func() error {
-		for _, ip := range []netip.Addr{first, six, netip.MustParseAddr("172.30.0.241")} {
+		for _, ip := range []netip.Addr{first, six, netip.MustParseAddr("172.30.0.241"), netip.MustParseAddr("fd00:30::f1")} {
 			if names := carriers(b.Hosts(), ip); len(names) > 0 {
 				return fmt.Errorf("%v still have %s", names, ip)
 			}
