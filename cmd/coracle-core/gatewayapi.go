@@ -27,7 +27,7 @@ coracle gateway-api --channel experimental`,
 		Args: command.NoArgs,
 	}
 	here := dirFlags(c)
-	channel := c.Flags().String("channel", definitions.Standard, "Channel of the Gateway API: "+definitions.Standard+" or "+definitions.Experimental)
+	channel := command.ChoiceFlag(c, "channel", "", definitions.Standard, "Channel of the Gateway API: "+definitions.Standard+" or "+definitions.Experimental, definitions.Standard, definitions.Experimental)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		file := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
 		if file == "" {

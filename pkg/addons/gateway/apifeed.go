@@ -88,13 +88,13 @@ func (f *apiFeed) start(ctx context.Context) bool {
 	return cache.WaitFor(ctx, "", known)
 }
 
-// installed returns the version and the channel of the installed definitions, "" if they are not installed.
-func (f *apiFeed) installed() (string, string) {
+// installed returns the version of the installed definitions, "" if they are not installed, and whether they are those of the experimental channel.
+func (f *apiFeed) installed() (version string, experimental bool) {
 	o, found, _ := f.definitions.GetByKey(gatewayClasses + "." + v1.GroupName)
 	if d, ok := o.(*metav1.PartialObjectMetadata); found && ok {
-		return d.Annotations[definitions.BundleVersion], d.Annotations[definitions.Channel]
+		return d.Annotations[definitions.BundleVersion], d.Annotations[definitions.Channel] == definitions.Experimental
 	}
-	return "", ""
+	return "", false
 }
 
 // refresh starts or stops the watches of classes and Gateways.

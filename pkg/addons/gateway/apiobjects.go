@@ -43,7 +43,7 @@ func (f *apiFeed) objects() gatewayapi.Objects {
 		Grants: listed[*v1.ReferenceGrant]("referencegrants", f.rest), Policies: listed[*v1.BackendTLSPolicy]("backendtlspolicies", f.rest),
 		Namespaces: map[string]map[string]string{}, Authorities: map[types.NamespacedName]string{},
 	}
-	o.Version, o.Channel = f.installed()
+	o.Version, o.Experimental = f.installed()
 	for _, n := range listed[*corev1.Namespace](namespaces, f.rest) {
 		o.Namespaces[n.Name] = n.Labels
 	}

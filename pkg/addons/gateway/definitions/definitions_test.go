@@ -79,6 +79,16 @@ func undescribed(part any, names bool) any {
 	return part
 }
 
+// TestRead: the channels are those of the API, and no other file is read.
+func TestRead(t *testing.T) {
+	for channel, known := range map[string]bool{Standard: true, Experimental: true, "nonsense": false, "": false, "../definitions/standard": false} {
+		objects, err := read(channel)
+		if known && (err != nil || len(objects) == 0) || !known && (err == nil || !strings.Contains(err.Error(), "standard or experimental")) {
+			t.Errorf("channel %q: %d objects, %v", channel, len(objects), err)
+		}
+	}
+}
+
 // TestKeep: definitions that are newer than ours stay, and those of another channel than the standard one if ours are of that.
 func TestKeep(t *testing.T) {
 	of := func(version, of string) *unstructured.Unstructured {

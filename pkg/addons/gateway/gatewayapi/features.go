@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
-
-	"github.com/coracle-dev/coracle/pkg/addons/gateway/definitions"
 )
 
 // supportedVersion begins the versions of the definitions that the translation is made for.
@@ -14,7 +12,7 @@ const supportedVersion = "v1.6."
 
 // features are those of the API that are served: the status of our classes declares them, and the API's conformance tests try each. They have to be sorted.
 // Retries are fields of the experimental channel only.
-func features(channel string) []v1.FeatureName {
+func features(experimental bool) []v1.FeatureName {
 	all := []v1.FeatureName{
 		"BackendTLSPolicy",
 		"BackendTLSPolicySANValidation",
@@ -65,7 +63,7 @@ func features(channel string) []v1.FeatureName {
 		"TLSRouteModeTerminate",
 		"UDPRoute",
 	}
-	if channel == definitions.Experimental {
+	if experimental {
 		return all
 	}
 	return slices.DeleteFunc(all, func(f v1.FeatureName) bool { return strings.HasPrefix(string(f), "HTTPRouteRetry") })

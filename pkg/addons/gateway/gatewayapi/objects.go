@@ -40,8 +40,9 @@ type Objects struct {
 	Node []netip.Addr
 	// Pools says that Gateways may get addresses of their own: one without any address in its status is not served yet.
 	Pools bool
-	// Version is that of the installed definitions, "v1.6.3", and Channel is theirs, "standard" or "experimental".
-	Version, Channel string
+	// Version is that of the installed definitions, "v1.6.3", and Experimental says that they are of the experimental channel.
+	Version      string
+	Experimental bool
 	// Ingresses says that Ingresses are served on ports 80 and 443 of the node's addresses, and Hosts are theirs there: a name, "*." and a name for one
 	// more label, or empty for what has no rules of its own. Yields are names below these wildcards that they leave to older objects, sorted.
 	Ingresses bool

@@ -75,7 +75,7 @@ func (t *translation) classStatus(c *v1.GatewayClass) *v1.GatewayClassStatus {
 		condition(c, v1.GatewayClassConditionStatusAccepted, v1.GatewayClassReasonAccepted, rejected),
 		condition(c, v1.GatewayClassConditionStatusSupportedVersion, v1.GatewayClassReasonSupportedVersion, version),
 	}}
-	for _, f := range features(t.in.Channel) {
+	for _, f := range features(t.in.Experimental) {
 		s.SupportedFeatures = append(s.SupportedFeatures, v1.SupportedFeature{Name: f})
 	}
 	return s
