@@ -51,6 +51,7 @@ func testIngress(t *testing.T, h *hosts.Host, s *hosts.Server) {
 		t.Error("the requests are not among the metrics of the server")
 	}
 	testIngressOfAnother(t, g)
+	t.Run("upstream", func(t *testing.T) { testIngressUpstream(t, h.For(t)) })
 	testIngressPolicies(t, g)
 
 	began = time.Now()
