@@ -144,6 +144,7 @@ func (u *upstreamTest) service(t *testing.T, name string, endpoints int) string 
 		endpoint := listener.Addr().String()
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Server", "echo") // which a proxy does not add
 			_ = json.NewEncoder(w).Encode(echoed{endpoint, r.Method, r.URL.Path, r.Host, r.Proto, r.UserAgent()})
 		}))
 		server.Listener.Close()
