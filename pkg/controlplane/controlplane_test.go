@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"io"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -99,7 +100,7 @@ func TestControlPlane(t *testing.T) {
 	}
 	for name, check := range map[string]func(*testing.T, *kubernetes.Clientset){
 		"default policy": defaultPolicy, "OpenAPI": openAPI, "pod CIDR": podCIDR, "admission policy": admissionPolicy,
-		"ready": readyz, "resource metrics": resourceMetricsAPI,
+		"ready": readyz, "first pod": firstPod, "resource metrics": resourceMetricsAPI,
 		"flow schemas": func(t *testing.T, c *kubernetes.Clientset) { flowSchemas(t, c, cfg) },
 	} {
 		t.Run(name, func(t *testing.T) { check(t, client) })
@@ -119,10 +120,33 @@ func TestControlPlane(t *testing.T) {
 
 func readyz(t *testing.T, c *kubernetes.Clientset) {
 	got, err := c.RESTClient().Get().AbsPath("/readyz").Param("verbose", "").DoRaw(t.Context())
-	for _, hook := range []string{"rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes", "priority-and-fairness-config-producer"} {
+	for _, hook := range []string{"rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes", "priority-and-fairness-config-producer", "coracle/service-accounts"} {
 		if !strings.Contains(string(got), "[+]poststarthook/"+hook+" ok") {
 			t.Errorf("%s: %s %v", hook, got, err)
 		}
+	}
+}
+
+// firstPod: what a pod in the namespace default needs is there, and is what the controllers make in other namespaces.
+func firstPod(t *testing.T, c *kubernetes.Clientset) {
+	if _, err := c.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	const name = "kube-root-ca.crt"
+	var ours, theirs *corev1.ConfigMap
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := lifecycle.Until(ctx, name, func(ctx context.Context) (err error) {
+		if ours, err = c.CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		theirs, err = c.CoreV1().ConfigMaps("kube-public").Get(ctx, name, metav1.GetOptions{})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(ours.Data, theirs.Data) || !maps.Equal(ours.Annotations, theirs.Annotations) {
+		t.Errorf("it is %v %v, upstream's %v %v", ours.Annotations, ours.Data, theirs.Annotations, theirs.Data)
 	}
 }
 

@@ -3,6 +3,7 @@ package kube
 import (
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,4 +109,23 @@ func TestCollector(t *testing.T) {
 		time.Sleep(2 * review)
 		want(gcIdle, "long after it")
 	})
+}
+
+// TestFirstCollection: the first collection ends the first value of a start, but not the value of what has run for longer.
+func TestFirstCollection(t *testing.T) {
+	before := debug.SetGCPercent(GCControlPlane)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	now := func() int {
+		percent := debug.SetGCPercent(gcBusy)
+		debug.SetGCPercent(percent)
+		return percent
+	}
+	c := new(collector)
+	if c.begun(); now() != gcStarting {
+		t.Errorf("GOGC is %d after the first collection", now())
+	}
+	c.set(gcIdle)
+	if c.begun(); now() != gcIdle {
+		t.Errorf("GOGC is %d after the start", now())
+	}
 }
