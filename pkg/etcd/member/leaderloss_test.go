@@ -97,25 +97,25 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestStartMeanwhile starts a member again and again while the leadership goes to and fro between the two others.
+// TestStartMeanwhile starts a member again and again while the leadership goes to and fro between the two others for a while.
 func TestStartMeanwhile(t *testing.T) {
 	e, stop := cluster(t, 3)
-	ctx, end := context.WithCancel(t.Context())
-	var mover sync.WaitGroup
-	defer mover.Wait()
-	defer end()
-	mover.Go(func() {
-		servers := [2]*etcdserver.EtcdServer{e[0].running.Server, e[1].running.Server}
-		for to := 0; ctx.Err() == nil; to = 1 - to {
-			try, cancel := context.WithTimeout(ctx, leaderPause) // etcd looks only every 100 ms whether it was done
-			_ = servers[1-to].MoveLeader(try, uint64(servers[1-to].MemberID()), uint64(servers[to].MemberID()))
-			<-try.Done()
-			cancel()
-		}
-	})
+	servers := [2]*etcdserver.EtcdServer{e[0].running.Server, e[1].running.Server}
 	for range 10 {
 		stop[2]()
+		ctx, end := context.WithTimeout(t.Context(), 50*leaderPause)
+		var mover sync.WaitGroup
+		mover.Go(func() {
+			for to := 0; ctx.Err() == nil; to = 1 - to {
+				try, cancel := context.WithTimeout(ctx, leaderPause) // etcd looks only every 100 ms whether it was done
+				_ = servers[1-to].MoveLeader(try, uint64(servers[1-to].MemberID()), uint64(servers[to].MemberID()))
+				<-try.Done()
+				cancel()
+			}
+		})
 		stop[2] = mustRun(t, e[2])
+		end()
+		mover.Wait()
 	}
 }
 
