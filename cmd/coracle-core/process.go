@@ -26,7 +26,7 @@ func controlPlane(args []string) int {
 	return childProcess(state.ControlPlane, args, kube.GCControlPlane, controlplane.Add)
 }
 
-func nodeProcess(args []string) int { return childProcess(state.Node, args, kube.GCNode, node.Add) }
+func nodeProcess(args []string) int { return childProcess(state.Node, args, kube.GCDefault, node.Add) }
 
 // childProcess runs a child process of the front until SIGTERM, and returns its exit code. Its only argument is the path of
 // the resolved configuration. gc is for kube.SetupProcess.

@@ -47,7 +47,7 @@ const (
 
 // The values for SetupProcess.
 const (
-	GCNode = gcStarting
+	GCDefault = gcStarting
 	// GCControlPlane defers the first collection until 64 MiB are in use: the runtime's least heap is 4 MiB for each 100. Nearly as much stays for good, so
 	// that collections before that would mark the same objects again and again.
 	GCControlPlane = 1600
@@ -58,8 +58,7 @@ const (
 func startGC(first int) {
 	debug.SetGCPercent(first)
 	c := new(collector)
-	type canary struct{ _ [16]byte }
-	runtime.SetFinalizer(&canary{}, func(*canary) { c.begun() })
+	afterCollection(c.begun)
 	if limit := memoryLimit("/"); limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
 		// Another child process, pods, and memory outside Go's heap need the rest.
 		debug.SetMemoryLimit(limit / 2)
@@ -91,10 +90,15 @@ func (c *collector) begin() {
 	c.watch()
 }
 
-// watch makes the next collection call collected, by a finalizer of an unused object.
+// watch makes each collection from now on call collected.
 func (c *collector) watch() {
+	afterCollection(func() { c.collected(time.Now(), inUse()); c.watch() })
+}
+
+// afterCollection calls f after the next collection, by a finalizer of an unused object.
+func afterCollection(f func()) {
 	type canary struct{ _ [16]byte }
-	runtime.SetFinalizer(&canary{}, func(*canary) { c.collected(time.Now(), inUse()); c.watch() })
+	runtime.SetFinalizer(&canary{}, func(*canary) { f() })
 }
 
 // inUse returns the size in bytes of the objects that the last collection has left.

@@ -36,7 +36,7 @@ func accounts(ca string) work {
 		for _, account := range missing {
 			work = append(work, func() error {
 				_, err := core.ServiceAccounts(account.Namespace).Create(ctx, account, metav1.CreateOptions{})
-				return made(err, account)
+				return made(err, "service account "+account.Name)
 			})
 		}
 		authority := &corev1.ConfigMap{
@@ -49,16 +49,15 @@ func accounts(ca string) work {
 		if _, err := core.ConfigMaps(authority.Namespace).Get(ctx, authority.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			work = append(work, func() error {
 				_, err := core.ConfigMaps(authority.Namespace).Create(ctx, authority, metav1.CreateOptions{})
-				return made(err, authority)
+				return made(err, "config map "+authority.Name)
 			})
 		}
 		if len(work) == 0 { // admission, which is not ready yet, would delay requests for nothing
 			return nil
 		}
 		for _, name := range []string{metav1.NamespaceSystem, metav1.NamespaceDefault} {
-			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-			_, err := core.Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
-			if err := made(err, namespace); err != nil {
+			_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			if err := made(err, "namespace "+name); err != nil {
 				return err
 			}
 		}
@@ -90,12 +89,4 @@ func missingAccounts(ctx context.Context, client *kubernetes.Clientset) (missing
 		}
 	}
 	return missing, nil
-}
-
-// made returns the error of a request that makes an object, unless the object exists.
-func made(err error, object metav1.Object) error {
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("making %T %s: %w", object, object.GetName(), err)
-	}
-	return nil
 }

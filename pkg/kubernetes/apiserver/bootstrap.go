@@ -71,9 +71,17 @@ func ensurePriorityClasses(ctx context.Context, client *kubernetes.Clientset, _ 
 		if apierrors.IsNotFound(err) {
 			_, err = classes.Create(ctx, class, metav1.CreateOptions{})
 		}
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("making priority class %s: %w", class.Name, err)
+		if err := made(err, "priority class "+class.Name); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// made returns the error of a request that makes what is named, unless it exists.
+func made(err error, what string) error {
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("making %s: %w", what, err)
 	}
 	return nil
 }

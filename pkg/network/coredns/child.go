@@ -106,7 +106,7 @@ func (c *child) confine(w http.ResponseWriter, r *http.Request) {
 	}
 	c.confined = true
 	logs.Setup(request.Log)
-	kube.SetupProcess(kube.GCNode)
+	kube.SetupProcess(kube.GCDefault)
 	time.Now().Zone() // reads the time zone, which is outside
 	err := confine.Confinement{ID: clusterdns.UserID, Root: request.Root, Syscalls: confine.NameServer()}.Enter()
 	if err != nil {

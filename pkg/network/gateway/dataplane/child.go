@@ -54,7 +54,7 @@ func runChild(args []string) error {
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE) // the front, which reads the log, may end before this process does
 	logs.Setup(settings)
-	notify := kube.SetupProcess(kube.GCNode)
+	notify := kube.SetupProcess(kube.GCDefault)
 	_ = os.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING", "true") // the kernel's usual buffer will do
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0)  // rather than the node and the pods that do not fill its memory
 	var now unix.Rlimit
