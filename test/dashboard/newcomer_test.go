@@ -5,7 +5,6 @@ package dashboard
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -127,13 +126,7 @@ func serveReleases(t *testing.T, h *hosts.Host, at netip.Addr, authority *regist
 	if err != nil {
 		t.Fatal(err)
 	}
-	var listener net.Listener
-	if err := hosts.On(h.PID(), func() error {
-		listener, err = net.Listen("tcp", netip.AddrPortFrom(at, 443).String())
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	listener := h.Listen("tcp", netip.AddrPortFrom(at, 443).String())
 	server := &http.Server{Handler: mux, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}}
 	go func() { _ = server.ServeTLS(listener, "", "") }()
 	t.Cleanup(func() { _ = server.Close() })

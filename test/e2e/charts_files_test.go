@@ -78,14 +78,7 @@ func serveCharts(t *testing.T, h *hosts.Host, authority *registries.Authority) s
 		t.Fatal(err)
 	}
 	address := net.JoinHostPort(h.IP.String(), "8879")
-	var listener net.Listener
-	err = hosts.On(h.PID(), func() (err error) {
-		listener, err = tls.Listen("tcp", address, &tls.Config{Certificates: []tls.Certificate{pair}})
-		return err
-	})
-	if err != nil {
-		t.Fatalf("listening for who wants charts: %v", err)
-	}
+	listener := tls.NewListener(h.Listen("tcp", address), &tls.Config{Certificates: []tls.Certificate{pair}})
 	web := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, ok := files[r.URL.Path]
 		switch user, password, _ := r.BasicAuth(); {

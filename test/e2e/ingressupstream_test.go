@@ -134,13 +134,7 @@ func (u *upstreamTest) service(t *testing.T, name string, endpoints int) string 
 	t.Helper()
 	out := fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {namespace: upstream, name: %s}\nspec: {ports: [{name: http, port: 8080}]}\n", name)
 	for i := range endpoints {
-		var listener net.Listener
-		if err := hosts.On(u.PID(), func() (err error) {
-			listener, err = net.Listen("tcp", u.IP.String()+":0")
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		listener := u.Listen("tcp", u.IP.String()+":0")
 		endpoint := listener.Addr().String()
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")

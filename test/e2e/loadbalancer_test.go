@@ -303,14 +303,7 @@ func (b *balancers) testTwice(t *testing.T) {
 
 // testPortsOfNodes: ports that nodes use themselves are refused on these nodes.
 func (b *balancers) testPortsOfNodes(t *testing.T) {
-	var listener net.Listener
-	err := hosts.On(b.Agents[1].PID(), func() (err error) {
-		listener, err = net.Listen("tcp", ":2222")
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := b.Agents[1].Listen("tcp", ":2222")
 	defer listener.Close()
 	tcp := func(port int32) func(*corev1.Service) {
 		return func(s *corev1.Service) { s.Spec.Ports[0].Port = port }

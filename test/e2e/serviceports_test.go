@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -127,13 +126,7 @@ func (b *balancers) testTakenPorts(t *testing.T) {
 // listen runs a program on a host that greets on a port until the test ends.
 func listen(t *testing.T, h *hosts.Host, port int, greeting string) {
 	t.Helper()
-	var listener net.Listener
-	if err := hosts.On(h.PID(), func() (err error) {
-		listener, err = net.Listen("tcp", fmt.Sprintf(":%d", port))
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	listener := h.Listen("tcp", fmt.Sprintf(":%d", port))
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {

@@ -22,6 +22,17 @@ func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, err
 	return h.vm.Dial(ctx, network, address)
 }
 
+// Listen listens in the host's network namespace.
+func (h *Host) Listen(network, address string) net.Listener {
+	h.t.Helper()
+	var listener net.Listener
+	h.must(On(h.PID(), func() (err error) {
+		listener, err = net.Listen(network, address)
+		return err
+	}))
+	return listener
+}
+
 // On runs f on a thread in the network namespace of the process pid, for example to dial from there.
 func On(pid int, f func() error) error { return nshost.On(pid, f) }
 

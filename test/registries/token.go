@@ -42,14 +42,7 @@ func StartTokens(t testing.TB, h *hosts.Host, port int, s *TokenServer) *TokenSe
 	s.signs = NewAuthority(t, "tokens")
 	address := net.JoinHostPort(h.IP.String(), fmt.Sprint(port))
 	s.URL = "http://" + address + "/token"
-	var listener net.Listener
-	err := hosts.On(h.PID(), func() (err error) {
-		listener, err = net.Listen("tcp", address)
-		return err
-	})
-	if err != nil {
-		t.Fatalf("listening for who wants tokens: %v", err)
-	}
+	listener := h.Listen("tcp", address)
 	web := &http.Server{Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = web.Serve(listener) }()
 	t.Cleanup(func() { _ = web.Close() })

@@ -23,6 +23,9 @@ export interface Obj {
   [field: string]: any;
 }
 
+/** A list in an object of any kind, whose fields may have any form. */
+export const many = (list: unknown): any[] => (Array.isArray(list) ? list : []);
+
 /** A failed call, with the sentence of the API server. */
 export class Failed extends Error {
   code: number;

@@ -1,7 +1,7 @@
 // What an object is, in a glance, and what belongs to it.
 
 import type { ComponentChildren } from "preact";
-import type { Obj } from "../api";
+import { type Obj, many } from "../api";
 import { bytes, cores, quantity, when } from "../format";
 import { type Health, counts, podHealth, restarts, roles, selects } from "../health";
 import { type Kind, kinds, link } from "../kinds";
@@ -14,9 +14,6 @@ import { Age, Badge, Card, Links, Note } from "../ui/parts";
 import { ObjectEvents } from "./Detail";
 
 type Fact = [string, ComponentChildren];
-
-/** A list in an object of any kind, whose fields may have any form. */
-const many = (list: unknown): any[] => (Array.isArray(list) ? list : []);
 
 export function Summary({ kind, object: o }: { kind: Kind; object: Obj }) {
   const facts: Fact[] = [["Created", <>{when(o.metadata.creationTimestamp)} (<Age from={o.metadata.creationTimestamp} /> ago)</>], ...factsOf(kind, o)];

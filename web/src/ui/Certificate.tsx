@@ -1,7 +1,7 @@
 // Certificates of what leads in, and how long they last. The page cannot read their Secrets: the command tells it names and dates.
 
 import { useEffect, useState } from "preact/hooks";
-import { type Obj, get } from "../api";
+import { type Obj, get, many } from "../api";
 import { when } from "../format";
 import { Badge } from "./parts";
 
@@ -11,9 +11,6 @@ interface Certificate {
   names: string[];
   notAfter: string;
 }
-
-/** A list in an object of any kind, whose fields may have any form. */
-const many = (list: unknown): any[] => (Array.isArray(list) ? list : []);
 
 /** Whether a name, or wildcard, is below another one or the same. No name is any. */
 const meets = (a?: string, b?: string): boolean => !a || !b || a === b || (a.startsWith("*.") && b.endsWith(a.slice(1))) || (b.startsWith("*.") && a.endsWith(b.slice(1)));
