@@ -20,11 +20,11 @@ import (
 // Pauses between attempts. They grow with the time waited, of which each is one twentieth.
 const shortPause, longPause, pauseShare = 250 * time.Millisecond, 2 * time.Second, 20
 
-// A server denies requests for some seconds after its start, until it has read its tokens and roles. So attempts go on for a
-// grace period after the first denial: a longer one if the server was unreachable before, as it is then about to start.
+// A server that starts does not answer until it has written its tokens and roles, and may deny requests for some seconds then, until it has read them again. So
+// attempts go on for a grace period after the first denial: a longer one if the server did not answer before.
 const (
 	graceRunning  = 4 * time.Second
-	graceStarting = 30 * time.Second
+	graceStarting = 12 * time.Second
 )
 
 // retrier sends requests to join to a server until it accepts this machine or refuses it.

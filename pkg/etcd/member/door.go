@@ -8,8 +8,8 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	certutil "k8s.io/client-go/util/cert"
@@ -31,6 +31,7 @@ type door struct {
 	mu        sync.Mutex
 	strangers map[netip.Prefix]map[*stranger]struct{}
 	peers     map[*stranger]*tls.Conn // those inside
+	streams   sync.Map                // the last *stream of each path
 }
 
 func newDoor(listener net.Listener) *door {
@@ -42,6 +43,7 @@ type stranger struct {
 	net.Conn
 	at     *door
 	source netip.Prefix
+	stream atomic.Pointer[stream] // of the peer that it has become
 }
 
 // Accept returns the next connection. It may close another one.
@@ -55,7 +57,7 @@ func (d *door) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
-	s := &stranger{conn, d, sockets.Source(from.Addr())}
+	s := &stranger{Conn: conn, at: d, source: sockets.Source(from.Addr())}
 	if surplus := d.add(s); surplus != nil {
 		_ = surplus.Close()
 	}
@@ -144,7 +146,8 @@ func (i inside) trusts(peer *tls.Conn) bool {
 	return err == nil
 }
 
-// closeFormer closes the connections of peers whenever the authority has changed, if it is not theirs or their certificate has expired, until ctx is done. Peers connect again.
+// closeFormer closes the connections of peers whenever the authority has changed, if it is not theirs or their certificate has expired, until ctx is done. Peers
+// connect again.
 func (i inside) closeFormer(ctx context.Context) {
 	changes := filewatch.Changes(ctx, func() string { return filewatch.State(i.ca) })
 	for {
@@ -153,13 +156,17 @@ func (i inside) closeFormer(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		i.door.mu.Lock()
-		peers := slices.Collect(maps.Values(i.door.peers))
-		i.door.mu.Unlock()
-		for _, peer := range peers {
-			if !i.trusts(peer) {
-				_ = peer.Close()
-			}
+		for s, peer := range i.former() {
+			go s.end(peer) // which waits while a message is sent
 		}
 	}
+}
+
+// former returns the connections whose certificates the present authority has not signed.
+func (i inside) former() map[*stranger]*tls.Conn {
+	i.door.mu.Lock()
+	peers := maps.Clone(i.door.peers)
+	i.door.mu.Unlock()
+	maps.DeleteFunc(peers, func(_ *stranger, peer *tls.Conn) bool { return i.trusts(peer) })
+	return peers
 }

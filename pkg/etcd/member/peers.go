@@ -22,6 +22,7 @@ import (
 // peers is the server that other members connect to.
 type peers struct {
 	server *http.Server
+	inside inside
 	ended  chan struct{}
 }
 
@@ -112,8 +113,9 @@ func (e *Etcd) openPeers() error {
 	}
 	listener := inside{secure, door, e.TLS.CA}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &peers{ended: make(chan struct{}), server: &http.Server{
-		Handler:     etcdhttp.NewPeerHandler(e.running.GetLogger(), e.running.Server),
+	p := &peers{inside: listener, ended: make(chan struct{}), server: &http.Server{
+		Handler:     door.withStreams(etcdhttp.NewPeerHandler(e.running.GetLogger(), e.running.Server)),
+		ConnContext: withStranger,
 		ReadTimeout: peerReadTimeout,
 		ErrorLog:    zap.NewStdLog(e.running.GetLogger()), // about failed TLS handshakes, at level debug
 	}}

@@ -1,0 +1,66 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+)
+
+// TestAuthoritiesChangeUnderLoad: no change is lost while the members' authority is replaced, and all connections of the former one end.
+func TestAuthoritiesChangeUnderLoad(t *testing.T) {
+	e, _ := cluster(t, 3)
+	ended, end := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for i := range 2 * len(e) {
+		one := e[i%len(e)]
+		client := client(t, one)
+		defer client.Close()
+		load.Go(func() {
+			for n := 0; ended.Err() == nil; n++ {
+				began := time.Now()
+				_, err := client.Put(t.Context(), fmt.Sprint("load", i), fmt.Sprint(n))
+				if took := time.Since(began); err != nil || took > 3*time.Second {
+					t.Errorf("change %d at %s: %v after %s", n, one.Name, err, took)
+				}
+			}
+		})
+	}
+	former := authority()
+	for range 5 {
+		next := newSigner(&former)
+		for _, one := range e {
+			files := next.certificate(t, one.Peer.Addr().String())
+			both := slices.Concat(encode("CERTIFICATE", next.Raw), encode("CERTIFICATE", former.Raw))
+			if err := atomicfile.Write(one.TLS.CA, both, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for from, to := range map[string]string{files.Key: one.TLS.Key, files.Cert: one.TLS.Cert} {
+				if err := os.Rename(from, to); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, one := range e {
+			if err := atomicfile.Write(one.TLS.CA, encode("CERTIFICATE", next.Raw), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, one := range e {
+			began := time.Now()
+			for len(one.opened.inside.former()) > 0 {
+				if <-time.After(10 * time.Millisecond); time.Since(began) > 10*time.Second {
+					t.Fatalf("%s has connections of the former authority", one.Name)
+				}
+			}
+			t.Logf("%s has ended the former connections after %s", one.Name, time.Since(began).Round(time.Millisecond))
+		}
+	}
+	end()
+	load.Wait()
+}
