@@ -14,8 +14,8 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 )
 
-// holdTimeout is how long a peer may take to connect again. It tries each 100 ms.
-const holdTimeout = 3 * time.Second
+// holdTimeout is how long a peer may take to connect again. It tries each 100 ms. After a second without messages a leader takes itself for cut off.
+const holdTimeout = time.Second
 
 // end closes a peer's connection. A stream of messages goes on when the peer has connected again: rafthttp would lose some, and if one of them is the message with
 // which a follower passes a change to the leader, the client waits for seven seconds and does not learn whether the change was made.

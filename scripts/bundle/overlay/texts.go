@@ -55,6 +55,18 @@ const (
 	stats.CpuStats.CpuUsage.PercpuUsageInKernelmode = percpuUsageInKernelmode
 	stats.CpuStats.CpuUsage.PercpuUsageInUsermode = percpuUsageInUsermode
 `
+	accountOfConfig = `	_, err := getOrCreateServiceAccount(t.CoreClient, t.Namespace, saName)
+	if err != nil {
+		return nil, err
+	}
+
+`
+	accountOfToken = `		if _, inErr := getOrCreateServiceAccount(ts.coreClient, ts.namespace, ts.serviceAccountName); inErr != nil {
+			klog.Warningf("get or create service account failed: %v", inErr)
+			return false, nil
+		}
+
+		tr, inErr := ts.coreClient.ServiceAccounts(ts.namespace).CreateToken(`
 	selfSignedRSA = `certutil.GenerateSelfSignedCertKeyWithOptions(certutil.SelfSignedCertKeyOptions{
 		Host:   server.LoopbackClientServerNameOverride,
 		MaxAge: maxAge,
