@@ -17,6 +17,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/knftables"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -75,12 +76,17 @@ func (n NetworkPolicy) follow(ctx context.Context, e *enforcer) error {
 	case <-ctx.Done():
 		return nil
 	}
-	if err := kube.AwaitAPI(ctx, n.Kubeconfig, n.Node); err != nil {
-		return ifNotDone(ctx, err) // the role comes with coracle's manifests, which are applied while the node starts
-	}
 	client, err := kube.Client(n.Kubeconfig)
 	if err != nil {
 		return err
+	}
+	policies := client.NetworkingV1().NetworkPolicies(metav1.NamespaceAll)
+	err = kube.Await(ctx, func(ctx context.Context) error { // the role comes with coracle's manifests, and informers back off after a refusal
+		_, err := policies.List(ctx, metav1.ListOptions{Limit: 1})
+		return err
+	})
+	if err != nil {
+		return ifNotDone(ctx, err)
 	}
 	return e.run(ctx, feed{client: client, node: n.Node})
 }
