@@ -1,6 +1,7 @@
 package member
 
 import (
+	"bufio"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,8 +10,10 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"io"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -141,10 +144,20 @@ func TestFormerAuthority(t *testing.T) {
 		t.Error("a certificate of one of two authorities was refused")
 	}
 	before = connect(old)
+	refused := connect(old) // for a stream
+	if _, err := refused.Write([]byte("GET /raft/stream/message/none HTTP/1.1\r\nHost: peer\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(refused)
+	if answer, err := http.ReadResponse(answers, nil); err != nil || answer.StatusCode == http.StatusOK {
+		t.Fatalf("no stream for nobody: %v, %v", answer, err)
+	} else if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Rename(renewed.CA, e.TLS.CA); err != nil {
 		t.Fatal(err)
 	}
-	if !closed(before, later) {
+	if !closed(before, later) || !closed(refused, later) {
 		t.Error("a connection with a certificate of the former authority stays open")
 	}
 	if !closed(connect(old), later) {

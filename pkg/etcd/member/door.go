@@ -31,7 +31,7 @@ type door struct {
 	mu        sync.Mutex
 	strangers map[netip.Prefix]map[*stranger]struct{}
 	peers     map[*stranger]*tls.Conn // those inside
-	streams   sync.Map                // the last *stream of each path
+	streams   sync.Map                // the *stream of each path
 }
 
 func newDoor(listener net.Listener) *door {

@@ -115,7 +115,7 @@ func (e *Etcd) openPeers() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &peers{inside: listener, ended: make(chan struct{}), server: &http.Server{
 		Handler:     door.withStreams(etcdhttp.NewPeerHandler(e.running.GetLogger(), e.running.Server)),
-		ConnContext: withStranger,
+		ConnContext: withConn,
 		ReadTimeout: peerReadTimeout,
 		ErrorLog:    zap.NewStdLog(e.running.GetLogger()), // about failed TLS handshakes, at level debug
 	}}

@@ -15,12 +15,16 @@ import (
 )
 
 // holdTimeout is how long a peer may take to connect again. It tries each 100 ms. After a second without messages a leader takes itself for cut off.
-const holdTimeout = time.Second
+const holdTimeout = 500 * time.Millisecond
+
+// maxHeld is how much is held for a peer meanwhile, in bytes.
+const maxHeld = 8 << 20
 
 // end closes a peer's connection. A stream of messages goes on when the peer has connected again: rafthttp would lose some, and if one of them is the message with
 // which a follower passes a change to the leader, the client waits for seven seconds and does not learn whether the change was made.
 func (s *stranger) end(peer *tls.Conn) {
 	if stream := s.stream.Load(); stream != nil {
+		time.AfterFunc(holdTimeout, func() { _ = peer.Close() }) // nothing may be flushed any more
 		stream.end(peer)
 		return
 	}
@@ -32,76 +36,83 @@ type stream struct {
 	done chan struct{} // closed when etcd has ended the stream
 
 	mu                  sync.Mutex
-	http.ResponseWriter // on the peer's last connection
-	unflushed           bool
-	ending              *tls.Conn // to be closed when everything is flushed
+	http.ResponseWriter           // on the peer's last connection
+	conn                *tls.Conn // that connection
+	unflushed           bool      // something was written since the last Flush: perhaps a part of a message
+	ending              bool      // conn is to be closed when nothing is unflushed
 	ended               time.Time // when it was closed
 	held                []byte    // what was written since
 }
 
-type strangerKey struct{}
+type connKey struct{}
 
-// withStranger adds a connection to the context of its requests.
-func withStranger(ctx context.Context, conn net.Conn) context.Context {
-	if secure, ok := conn.(*tls.Conn); ok {
-		return context.WithValue(ctx, strangerKey{}, secure.NetConn())
-	}
-	return ctx
+// withConn adds a connection to the context of its requests.
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, conn)
 }
 
 // withStreams serves requests for streams as type stream.
 func (d *door) withStreams(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		from, ok := r.Context().Value(strangerKey{}).(*stranger)
-		if !ok || path.Dir(r.URL.Path) != rafthttp.RaftStreamPrefix+"/message" {
+		conn, ok := r.Context().Value(connKey{}).(*tls.Conn)
+		if !ok || r.Method != http.MethodGet || path.Dir(r.URL.Path) != rafthttp.RaftStreamPrefix+"/message" {
 			next.ServeHTTP(w, r)
 			return
 		}
+		from := conn.NetConn().(*stranger)
 		if former, ok := d.streams.Load(r.URL.Path); ok {
-			if s := former.(*stream); s.resume(w) {
+			if s := former.(*stream); s.resume(w, conn) {
 				from.stream.Store(s)
 				<-s.done
+				from.stream.CompareAndSwap(s, nil)
 				return
 			}
 		}
-		s := &stream{ResponseWriter: w, done: make(chan struct{})}
-		defer close(s.done)
+		s := &stream{ResponseWriter: w, conn: conn, done: make(chan struct{})}
 		d.streams.Store(r.URL.Path, s)
 		from.stream.Store(s)
+		defer func() {
+			d.streams.CompareAndDelete(r.URL.Path, s)
+			from.stream.CompareAndSwap(s, nil)
+			close(s.done)
+		}()
 		next.ServeHTTP(s, r)
 	})
 }
 
 // resume continues a stream whose connection was closed on another one, and reports whether it could.
-func (s *stream) resume(w http.ResponseWriter) bool {
+func (s *stream) resume(w http.ResponseWriter, conn *tls.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended.IsZero() || time.Since(s.ended) > holdTimeout {
 		return false
 	}
 	maps.Copy(w.Header(), s.Header())
-	_, err := w.Write(s.held)
-	if err != nil {
+	if _, err := w.Write(s.held); err != nil {
 		return false
 	}
 	w.(http.Flusher).Flush()
-	s.ResponseWriter, s.ending, s.ended, s.held = w, nil, time.Time{}, nil
+	s.ResponseWriter, s.conn, s.ending, s.ended, s.held = w, conn, false, time.Time{}, nil
 	return true
 }
 
-// end closes the stream's connection as soon as nothing is written to it.
+// end closes a connection as soon as nothing is written to it.
 func (s *stream) end(peer *tls.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ending = peer
+	if s.conn != peer { // it goes on elsewhere
+		_ = peer.Close()
+		return
+	}
+	s.ending = true
 	s.close()
 }
 
-// close closes the connection if it is to end and everything is flushed. mu is locked.
+// close closes the connection if it is to end and nothing is unflushed. mu is locked.
 func (s *stream) close() {
-	if s.ending != nil && !s.unflushed && s.ended.IsZero() {
+	if s.ending && !s.unflushed && s.ended.IsZero() {
 		s.ended = time.Now()
-		_ = s.ending.Close()
+		_ = s.conn.Close()
 	}
 }
 
@@ -111,11 +122,11 @@ var errFormer = errors.New("the peer's certificate is of a former authority")
 func (s *stream) Write(part []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unflushed = true
 	switch {
 	case s.ended.IsZero():
-		s.unflushed = true
 		return s.ResponseWriter.Write(part)
-	case time.Since(s.ended) > holdTimeout:
+	case time.Since(s.ended) > holdTimeout || len(s.held) > maxHeld:
 		return 0, errFormer
 	}
 	s.held = append(s.held, part...)
@@ -128,7 +139,7 @@ func (s *stream) Flush() {
 	defer s.mu.Unlock()
 	if s.ended.IsZero() {
 		s.ResponseWriter.(http.Flusher).Flush()
-		s.unflushed = false
-		s.close()
 	}
+	s.unflushed = false
+	s.close()
 }
