@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/modules"
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
@@ -31,12 +31,7 @@ import (
 func TestDatastore(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
-	exe := filepath.Join(t.TempDir(), "etcd")
-	build := exec.Command("go", "build", "-trimpath", "-o", exe, ".")
-	build.Dir, build.Env = "../etcd36", append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building etcd 3.6: %v\n%s", err, out)
-	}
+	exe := modules.Build(t, "etcd36")
 	wire := hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24"))
 	store := hosts.New(t, wire, "store", hosts.Options{})
 	first := hosts.New(t, wire, "first", hosts.Options{})
