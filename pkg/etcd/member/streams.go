@@ -14,8 +14,12 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 )
 
-// holdTimeout is how long a peer may take to connect again. It tries each 100 ms. After a second without messages a leader takes itself for cut off.
-const holdTimeout = 500 * time.Millisecond
+// holdTimeout is how long a peer may take to connect again. It tries each 100 ms, but on a busy machine a connection takes a second. What is sent in requests
+// meanwhile, as rafthttp would, needs a connection too.
+const holdTimeout = 5 * time.Second
+
+// flushTimeout is how long a connection that is to be closed may be busy with what was written before.
+const flushTimeout = 500 * time.Millisecond
 
 // maxHeld is how much is held for a peer meanwhile, in bytes.
 const maxHeld = 8 << 20
@@ -24,7 +28,7 @@ const maxHeld = 8 << 20
 // which a follower passes a change to the leader, the client waits for seven seconds and does not learn whether the change was made.
 func (s *stranger) end(peer *tls.Conn) {
 	if stream := s.stream.Load(); stream != nil {
-		time.AfterFunc(holdTimeout, func() { _ = peer.Close() }) // nothing may be flushed any more
+		time.AfterFunc(flushTimeout, func() { _ = peer.Close() }) // perhaps nothing is flushed any more
 		stream.end(peer)
 		return
 	}
