@@ -27,10 +27,11 @@ func TestExtensions(t *testing.T) {
 		t.Fatal(err)
 	}
 	programs, tools := t.TempDir(), t.TempDir()
+	settings := strings.TrimSpace(string(tags))
 	for _, what := range [][]string{
 		// The same settings as the product's, so that client-go is not compiled again; lint has examined all of it.
-		{"test", "-vet=off", "-trimpath", "-tags", strings.TrimSpace(string(tags)), "-c", "-o", programs + "/", "./..."},
-		{"build", "-trimpath", "-o", tools + "/", "tool"},
+		{"test", "-vet=off", "-trimpath", "-tags", settings, "-c", "-o", programs + "/", "./..."},
+		{"build", "-trimpath", "-tags", settings, "-o", tools + "/", "tool"},
 	} {
 		build := exec.CommandContext(t.Context(), "go", what...)
 		build.Dir, build.Env = module, append(os.Environ(), "CGO_ENABLED=0")
