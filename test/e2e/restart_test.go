@@ -118,7 +118,7 @@ func testRestartKeepsPods(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.S
 	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=3m")
 	requests, failures := load.Stop()
 	t.Logf("%d of %d requests failed", len(failures), requests)
-	if len(failures) > 0 || requests < 200 { // 25 a second on a machine with a load of 25
+	if len(failures) > 0 || requests < 1000 {
 		t.Errorf("%d of %d requests failed: %s", len(failures), requests, strings.Join(failures, "; "))
 	}
 	h.Kubectl("delete", "namespace", "page")
