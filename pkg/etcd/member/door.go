@@ -8,8 +8,8 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	certutil "k8s.io/client-go/util/cert"
@@ -43,7 +43,6 @@ type stranger struct {
 	net.Conn
 	at     *door
 	source netip.Prefix
-	stream atomic.Pointer[stream] // of the peer that it has become
 }
 
 // Accept returns the next connection. It may close another one.
@@ -57,7 +56,7 @@ func (d *door) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
-	s := &stranger{Conn: conn, at: d, source: sockets.Source(from.Addr())}
+	s := &stranger{conn, d, sockets.Source(from.Addr())}
 	if surplus := d.add(s); surplus != nil {
 		_ = surplus.Close()
 	}
@@ -156,17 +155,16 @@ func (i inside) closeFormer(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for s, peer := range i.former() {
-			go s.end(peer) // which waits while a message is sent
+		for _, peer := range i.former() {
+			go i.door.end(peer) // which waits while a message is sent
 		}
 	}
 }
 
 // former returns the connections whose certificates the present authority has not signed.
-func (i inside) former() map[*stranger]*tls.Conn {
+func (i inside) former() []*tls.Conn {
 	i.door.mu.Lock()
-	peers := maps.Clone(i.door.peers)
+	peers := slices.Collect(maps.Values(i.door.peers))
 	i.door.mu.Unlock()
-	maps.DeleteFunc(peers, func(_ *stranger, peer *tls.Conn) bool { return i.trusts(peer) })
-	return peers
+	return slices.DeleteFunc(peers, i.trusts)
 }

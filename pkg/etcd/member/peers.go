@@ -111,9 +111,8 @@ func (e *Etcd) openPeers() error {
 	if err != nil {
 		return errors.Join(err, plain.Close())
 	}
-	listener := inside{secure, door, e.TLS.CA}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &peers{inside: listener, ended: make(chan struct{}), server: &http.Server{
+	p := &peers{inside: inside{secure, door, e.TLS.CA}, ended: make(chan struct{}), server: &http.Server{
 		Handler:     door.withStreams(etcdhttp.NewPeerHandler(e.running.GetLogger(), e.running.Server)),
 		ConnContext: withConn,
 		ReadTimeout: peerReadTimeout,
@@ -122,11 +121,11 @@ func (e *Etcd) openPeers() error {
 	go func() {
 		defer close(p.ended)
 		defer cancel()
-		if err := p.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := p.server.Serve(p.inside); !errors.Is(err, http.ErrServerClosed) {
 			logrus.WithField("component", "etcd").WithError(err).Error("serving other members")
 		}
 	}()
-	go listener.closeFormer(ctx)
+	go p.inside.closeFormer(ctx)
 	go closeSilent(p.ended, int(e.Peer.Port()))
 	e.opened = p
 	return e.rememberPeers()

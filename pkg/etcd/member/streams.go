@@ -9,13 +9,14 @@ import (
 	"net/http"
 	"path"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 )
 
-// holdTimeout is how long a peer may take to connect again. It tries each 100 ms, but on a busy machine a connection takes a second. What is sent in requests
-// meanwhile, as rafthttp would, needs a connection too.
+// holdTimeout is how long a peer may take to connect again. It tries each 100 ms, but on a busy machine a connection takes a second. The requests that rafthttp
+// sends when it has no stream would need a connection too.
 const holdTimeout = 5 * time.Second
 
 // flushTimeout is how long a connection that is to be closed may be busy with what was written before.
@@ -26,22 +27,28 @@ const maxHeld = 8 << 20
 
 // end closes a peer's connection. A stream of messages goes on when the peer has connected again: rafthttp would lose some, and if one of them is the message with
 // which a follower passes a change to the leader, the client waits for seven seconds and does not learn whether the change was made.
-func (s *stranger) end(peer *tls.Conn) {
-	if stream := s.stream.Load(); stream != nil {
-		time.AfterFunc(flushTimeout, func() { _ = peer.Close() }) // perhaps nothing is flushed any more
-		stream.end(peer)
-		return
+func (d *door) end(peer *tls.Conn) {
+	time.AfterFunc(flushTimeout, func() { _ = peer.Close() }) // perhaps nothing is flushed any more
+	carries := false
+	for _, s := range d.streams.Range {
+		if s := s.(*stream); s.conn.Load() == peer {
+			carries = true
+			s.end(peer)
+		}
 	}
-	_ = peer.Close()
+	if !carries {
+		_ = peer.Close()
+	}
 }
 
 // stream is a response with which raft's messages are sent to a peer, all but the entries of the log, which raft sends again itself.
 type stream struct {
 	done chan struct{} // closed when etcd has ended the stream
 
+	conn atomic.Pointer[tls.Conn] // the peer's last connection
+
 	mu                  sync.Mutex
-	http.ResponseWriter           // on the peer's last connection
-	conn                *tls.Conn // that connection
+	http.ResponseWriter           // on conn
 	unflushed           bool      // something was written since the last Flush: perhaps a part of a message
 	ending              bool      // conn is to be closed when nothing is unflushed
 	ended               time.Time // when it was closed
@@ -63,21 +70,17 @@ func (d *door) withStreams(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		from := conn.NetConn().(*stranger)
 		if former, ok := d.streams.Load(r.URL.Path); ok {
 			if s := former.(*stream); s.resume(w, conn) {
-				from.stream.Store(s)
 				<-s.done
-				from.stream.CompareAndSwap(s, nil)
 				return
 			}
 		}
-		s := &stream{ResponseWriter: w, conn: conn, done: make(chan struct{})}
+		s := &stream{ResponseWriter: w, done: make(chan struct{})}
+		s.conn.Store(conn)
 		d.streams.Store(r.URL.Path, s)
-		from.stream.Store(s)
 		defer func() {
 			d.streams.CompareAndDelete(r.URL.Path, s)
-			from.stream.CompareAndSwap(s, nil)
 			close(s.done)
 		}()
 		next.ServeHTTP(s, r)
@@ -96,27 +99,26 @@ func (s *stream) resume(w http.ResponseWriter, conn *tls.Conn) bool {
 		return false
 	}
 	w.(http.Flusher).Flush()
-	s.ResponseWriter, s.conn, s.ending, s.ended, s.held = w, conn, false, time.Time{}, nil
+	s.ResponseWriter, s.ending, s.ended, s.held = w, false, time.Time{}, nil
+	s.conn.Store(conn)
 	return true
 }
 
-// end closes a connection as soon as nothing is written to it.
+// end closes a connection as soon as nothing is written to it, unless the stream has gone on elsewhere.
 func (s *stream) end(peer *tls.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.conn != peer { // it goes on elsewhere
-		_ = peer.Close()
-		return
+	if s.conn.Load() == peer {
+		s.ending = true
+		s.close()
 	}
-	s.ending = true
-	s.close()
 }
 
 // close closes the connection if it is to end and nothing is unflushed. mu is locked.
 func (s *stream) close() {
 	if s.ending && !s.unflushed && s.ended.IsZero() {
 		s.ended = time.Now()
-		_ = s.conn.Close()
+		_ = s.conn.Load().Close()
 	}
 }
 

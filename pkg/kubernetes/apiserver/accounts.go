@@ -18,8 +18,8 @@ import (
 // accountsHook is the name of the post-start hook that runs accounts.
 const accountsHook = "coracle/service-accounts"
 
-// accounts returns work that makes what the controller manager would make later: the service accounts of its controllers, for each of which it sends
-// three requests, one after the other, before any controller runs; and what a pod in the namespace default waits for, a service account and the
+// accounts returns work that makes what the controller manager would make later: the service accounts of its controllers, for each of which it would
+// send five requests in place of one when the controller starts; and what a pod in the namespace default waits for, a service account and the
 // authority of the API server's certificate, which is in the file ca. What exists is left alone.
 func accounts(ca string) work {
 	return func(ctx context.Context, client *kubernetes.Clientset, _ informers.SharedInformerFactory) error {

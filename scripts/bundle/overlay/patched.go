@@ -141,8 +141,8 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "pkg/server/options/serving_with_loopback.go", old: "\tcertutil \"k8s.io/client-go/util/cert\"\n", new: ""},
 		{file: "pkg/server/options/serving_with_loopback.go", old: selfSignedRSA, new: "selfSigned(server.LoopbackClientServerNameOverride)"},
 	}, map[string]string{"pkg/server/options/coracle.go": "files/apiserver/options.go.txt"}},
-	// The controller manager asks for a controller's token when the controller sends its first request. Upstream asks before whether it has an account, for each
-	// controller twice and once before any controller runs.
+	// The controller manager asks for a controller's token when the controller sends its first request. Upstream reads each controller's account twice before that,
+	// the first time before any controller runs.
 	"controller-manager": {"k8s.io/controller-manager", nil, []change{
 		{file: "pkg/clientbuilder/client_builder_dynamic.go", old: accountOfConfig, new: ""},
 		{file: "pkg/clientbuilder/client_builder_dynamic.go", old: accountOfToken, new: "\t\ttr, inErr := ts.createToken("},
