@@ -386,6 +386,7 @@ func (p *policies) testLast(t *testing.T) {
 	t.Run("policy", func(t *testing.T) {
 		p.with(t, policyOf("x", "p", `{podSelector: {}}`))
 		p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
+		p.expect(t, reached{"x/b:80", "", "x/a z/c z/d"}) // on the other node
 		if out := p.tables(t); strings.Count(out, "inet coracle-policy") != 2 {
 			t.Errorf("the tables are\n%s", out)
 		}

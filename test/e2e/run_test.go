@@ -179,7 +179,7 @@ func TestRun(t *testing.T) {
 			!strings.Contains(o.stderr, "logs of the nodes are in /srv/out/nodes") {
 			t.Errorf("exit code %d", o.code)
 		}
-		l.Run("sh", "-c", "ls /srv/out/nodes/run-*-server-1.log && rm -r /srv/out")
+		l.Run("sh", "-c", "ls /srv/out/nodes/*.log && rm -r /srv/out") // on a slow machine the wait is over before the node's process has a log
 		l.compare(before)
 	})
 	t.Run("manifests", func(t *testing.T) {
