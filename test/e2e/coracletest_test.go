@@ -22,7 +22,7 @@ func installLibrary(t *testing.T, h *hosts.Host) (dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	build := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-trimpath", "-c", "-o", h.Data(filepath.Base(library)), ".")
+	build := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-trimpath", "-ldflags=-s -w", "-c", "-o", h.Data(filepath.Base(library)), ".")
 	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("compiling the tests of coracletest: %v: %s", err, out)

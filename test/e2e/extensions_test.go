@@ -30,8 +30,8 @@ func TestExtensions(t *testing.T) {
 	settings := strings.TrimSpace(string(tags))
 	for _, what := range [][]string{
 		// The same settings as the product's, so that client-go is not compiled again; lint has examined all of it.
-		{"test", "-vet=off", "-trimpath", "-tags", settings, "-c", "-o", programs + "/", "./..."},
-		{"build", "-trimpath", "-tags", settings, "-o", tools + "/", "tool"},
+		{"test", "-vet=off", "-trimpath", "-tags", settings, "-ldflags=-s -w", "-c", "-o", programs + "/", "./..."},
+		{"build", "-trimpath", "-tags", settings, "-ldflags=-s -w", "-o", tools + "/", "tool"},
 	} {
 		build := exec.CommandContext(t.Context(), "go", what...)
 		build.Dir, build.Env = module, append(os.Environ(), "CGO_ENABLED=0")

@@ -284,11 +284,20 @@ func (s *Server) Kill() {
 // Coracle runs a coracle command on the host and returns its output; the test fails if the command does.
 func (h *Host) Coracle(args ...string) string {
 	h.t.Helper()
-	return h.Run(h.bin(), args...)
+	out, err := h.TryCoracle(args...)
+	if err != nil {
+		h.t.Fatalf("%s: coracle %s: %v", h.Name, strings.Join(args, " "), err)
+	}
+	return out
 }
 
-// TryCoracle runs a coracle command on the host.
-func (h *Host) TryCoracle(args ...string) (string, error) { return h.Try(h.bin(), args...) }
+// TryCoracle runs a coracle command on the host and returns its standard output; the error carries its standard error.
+func (h *Host) TryCoracle(args ...string) (string, error) {
+	if args[0] == "kubectl" && h.sharesKubectl(args[1:]) {
+		return h.kubectl("", args[1:])
+	}
+	return h.Try(h.bin(), args...)
+}
 
 // bin is the executable of commands: the installed one, as that has its programs unpacked, or the one under test.
 func (h *Host) bin() string {
@@ -304,10 +313,16 @@ func (h *Host) Kubectl(args ...string) string {
 	return h.Coracle(append([]string{"kubectl"}, args...)...)
 }
 
-// Apply pipes a manifest into `coracle kubectl apply`.
+// Apply pipes a manifest into `kubectl apply`.
 func (h *Host) Apply(manifest string) {
 	h.t.Helper()
-	cmd := h.Command(h.bin(), "kubectl", "apply", "-f", "-")
+	args := []string{"apply", "-f", "-"}
+	if h.sharesKubectl(args) {
+		_, err := h.kubectl(manifest, args)
+		h.must(err)
+		return
+	}
+	cmd := h.Command(h.bin(), append([]string{"kubectl"}, args...)...)
 	cmd.Stdin = strings.NewReader(manifest)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		h.t.Fatalf("applying: %v: %s", err, out)
@@ -317,7 +332,7 @@ func (h *Host) Apply(manifest string) {
 // RESTConfig is a client configuration whose connections start on the host.
 func (h *Host) RESTConfig() *rest.Config {
 	h.t.Helper()
-	data, err := os.ReadFile(h.Path("/etc/coracle/kubeconfig.yaml"))
+	data, err := os.ReadFile(h.kubeconfig())
 	h.must(err)
 	cfg, err := clientcmd.RESTConfigFromKubeConfig(data)
 	h.must(err)

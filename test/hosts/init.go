@@ -25,6 +25,7 @@ func Main(m *testing.M) int {
 			report(err) // the tests that it disturbs will fail
 		}
 		defer os.RemoveAll(payloadDir())
+		failKubectl()
 		return m.Run()
 	case roleDNS:
 		return report(serveDNS())

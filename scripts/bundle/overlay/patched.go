@@ -57,7 +57,8 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 	// The kubelet's loops run at once when they are waited for, and seldom when nothing happens: its volume manager's two of 100 ms, and the one that lists
 	// all pods every second. Its certificates can be replaced while it runs. The API server's requests to kubelets go on when their certificate is replaced.
 	// It asks the runtime once where a container's log is, and not every 10 s. Its search for unused images goes on when a container is removed
-	// meanwhile: upstream's gives up for five minutes, as after each start that finds containers to remove (v1.37.1, handleImageVolumes).
+	// meanwhile: upstream's gives up for five minutes, as after each start that finds containers to remove (v1.37.1, handleImageVolumes). kube-proxy does not
+	// search iptables for each rule that its other modes make, nor load the module of ipvs to see that there is none.
 	"kubernetes": {"k8s.io/kubernetes", []string{"LICENSE", "go.mod", "cmd", "pkg", "plugin", "third_party"}, []change{
 		{file: "pkg/kubelet/volumemanager/volume_manager.go", old: importOfWait, new: importOfOndemand},
 		{file: "pkg/kubelet/volumemanager/reconciler/reconciler.go", old: importOfWait, new: importOfOndemand},
@@ -80,6 +81,9 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "pkg/kubelet/pleg/generic.go", old: "\tglobalRelistTimer clock.Timer\n", new: "\tglobalRelistTimer clock.Timer\n\tpace\n"},
 		{file: "pkg/kubelet/pleg/generic.go", old: "g.globalRelistTimer.Reset(g.relistDuration.RelistPeriod)", new: "g.later()", times: 2},
 		{file: "pkg/kubelet/pleg/generic.go", old: "\tcase req := <-g.relistRequests:\n", new: "\tcase <-kubecontainer.Wanted:\n\t\tg.sooner(soon)\n\tcase <-active:\n\t\tg.sooner(g.relistDuration.RelistPeriod)\n\tcase req := <-g.relistRequests:\n\t\tg.sooner(g.relistDuration.RelistPeriod)\n"},
+		{file: "pkg/proxy/iptables/cleanup.go", old: "\tlogger := klog.FromContext(ctx)\n", new: "\tif nothingLeft(ipt) {\n\t\treturn false\n\t}\n\tlogger := klog.FromContext(ctx)\n"},
+		{file: "pkg/proxy/ipvs/cleanup.go", old: "\t\"os/exec\"\n", new: "\t\"os\"\n"},
+		{file: "pkg/proxy/ipvs/cleanup.go", old: "exec.Command(\"modprobe\", \"-va\", \"ip_vs\").CombinedOutput()", new: "os.Stat(\"/proc/net/ip_vs\")"},
 		{file: "pkg/kubelet/pleg/generic.go", old: "\tstatus, err := g.updateCache(ctx, pod, pid)\n", new: "\tg.changed = g.clock.Now()\n\tstatus, err := g.updateCache(ctx, pod, pid)\n"},
 	}, map[string]string{
 		"pkg/kubelet/certificate/coracle.go":             "files/kubernetes/certificate.go.txt",
@@ -87,6 +91,7 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		"pkg/kubelet/container/coracle.go":               "files/kubernetes/container.go.txt",
 		"pkg/kubelet/logs/coracle.go":                    "files/kubernetes/logs.go.txt",
 		"pkg/kubelet/pleg/coracle.go":                    "files/kubernetes/pleg.go.txt",
+		"pkg/proxy/iptables/coracle.go":                  "files/kubernetes/iptables.go.txt",
 		"pkg/kubelet/volumemanager/ondemand/ondemand.go": "files/kubernetes/ondemand.go.txt",
 	}},
 	// Helm's plugins, which coracle has none of, need no compiler for WebAssembly.
