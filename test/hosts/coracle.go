@@ -294,7 +294,7 @@ func (h *Host) Coracle(args ...string) string {
 // TryCoracle runs a coracle command on the host and returns its standard output; the error carries its standard error.
 func (h *Host) TryCoracle(args ...string) (string, error) {
 	if args[0] == "kubectl" && h.sharesKubectl(args[1:]) {
-		return h.kubectl("", args[1:])
+		return h.kubectl(args[1:]...)
 	}
 	return h.Try(h.bin(), args...)
 }
@@ -313,16 +313,17 @@ func (h *Host) Kubectl(args ...string) string {
 	return h.Coracle(append([]string{"kubectl"}, args...)...)
 }
 
-// Apply pipes a manifest into `kubectl apply`.
+// Apply applies a manifest with kubectl.
 func (h *Host) Apply(manifest string) {
 	h.t.Helper()
-	args := []string{"apply", "-f", "-"}
-	if h.sharesKubectl(args) {
-		_, err := h.kubectl(manifest, args)
+	if h.sharesKubectl([]string{"apply"}) {
+		file := filepath.Join(h.t.TempDir(), "manifest.yaml")
+		h.must(os.WriteFile(file, []byte(manifest), 0o600))
+		_, err := h.kubectl("apply", "-f", file)
 		h.must(err)
 		return
 	}
-	cmd := h.Command(h.bin(), append([]string{"kubectl"}, args...)...)
+	cmd := h.Command(h.bin(), "kubectl", "apply", "-f", "-")
 	cmd.Stdin = strings.NewReader(manifest)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		h.t.Fatalf("applying: %v: %s", err, out)

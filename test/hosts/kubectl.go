@@ -76,9 +76,9 @@ func (o *output) String() string {
 }
 
 // kubectl runs a command in this process and returns its standard output; the error carries the rest.
-func (h *Host) kubectl(stdin string, args []string) (string, error) {
+func (h *Host) kubectl(args ...string) (string, error) {
 	out, problems := new(output), new(output)
-	streams := genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: out, ErrOut: problems}
+	streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: problems}
 	kubeconfig, cache := h.kubeconfig(), h.Path("/root/.kube/cache")
 	flags := genericclioptions.NewConfigFlags(true).WithDiscoveryBurst(300).WithDiscoveryQPS(50)
 	flags.KubeConfig, flags.CacheDir = &kubeconfig, &cache
