@@ -116,9 +116,15 @@ func testRestartKeepsPods(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.S
 	}
 	h.Kubectl("scale", "deployment/sleepers", "--replicas=4")
 	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=3m")
+	hosts.Eventually(t, time.Minute, func() error { // after a quick restart on a slow machine some of the thousand are left to send
+		if n, _ := load.Requests(); n < 1000 {
+			return fmt.Errorf("only %d requests were answered", n)
+		}
+		return nil
+	})
 	requests, failures := load.Stop()
 	t.Logf("%d of %d requests failed", len(failures), requests)
-	if len(failures) > 0 || requests < 1000 {
+	if len(failures) > 0 {
 		t.Errorf("%d of %d requests failed: %s", len(failures), requests, strings.Join(failures, "; "))
 	}
 	h.Kubectl("delete", "namespace", "page")
