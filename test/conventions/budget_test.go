@@ -13,7 +13,7 @@ import (
 // cores have seven slots, so 6400 are 15 minutes. Before you raise it, look for an existing cluster that your subtest can use.
 const mostSlotSeconds = 6400
 
-// longerTests returns the names of the tests in test/slots/longer.txt, but for those of which it has only subtests.
+// longerTests returns the names of the tests in test/slots/longer.txt.
 func longerTests(t *testing.T) map[string]bool {
 	data, err := os.ReadFile("../slots/longer.txt")
 	if err != nil {
@@ -21,7 +21,7 @@ func longerTests(t *testing.T) map[string]bool {
 	}
 	names := map[string]bool{}
 	for line := range strings.Lines(string(data)) {
-		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") && !strings.Contains(line, "/") {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") {
 			names[strings.Trim(line, "^$")] = false
 		}
 	}

@@ -24,7 +24,7 @@ func TestLines(t *testing.T) {
 			continue
 		}
 		t.Run(page, func(t *testing.T) {
-			each(t, func(t *testing.T, shell []string) {
+			in(t, shells, func(t *testing.T, shell []string) {
 				s := newSandbox(t, m, shell)
 				s.link("sh", shell...)
 				releases := regexp.MustCompile(`INSTALL_CORACLE_MIRROR:-(.*/releases)/download}`).FindStringSubmatch(s.script)[1]
