@@ -2,6 +2,7 @@ package announcer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -39,9 +40,12 @@ func (r *running) apply(ctx context.Context) {
 		r.remove(address, p, "the servers do not vote for this node any more")
 		r.yield(address)
 	}
-	guardErr := r.guard.set(ctx, r.log, r.guardedAddresses(held, ofPool, now)) // nothing is announced before that
+	guardErr := r.guard.set(ctx, r.guardedAddresses(held, ofPool, now), r.tasks.Go)
+	if errors.Is(guardErr, errWriting) {
+		return // nothing is announced before that
+	}
 	for _, address := range held {
-		now = time.Now() // nft and each address take time, in which votes expire
+		now = time.Now() // each address takes time, in which votes expire
 		if still, _ := r.tally.Held(now); r.has[address] == nil && slices.Contains(still, address) {
 			r.add(address, now, guardErr)
 		}

@@ -3,15 +3,19 @@ package announcer
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus/hooks/test"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
@@ -76,6 +80,49 @@ func TestGuard(t *testing.T) {
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the rules are\n%s", strings.Join(got, "\n"))
+	}
+}
+
+// TestSlowGuard: an nft that takes longer than votes last neither stops the announcer nor makes it give up the address.
+func TestSlowGuard(t *testing.T) {
+	machine(t)
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "nft"), []byte("#!/bin/sh\nsleep 0.6\nexec "+nft+" \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	logger, _ := test.NewNullLogger()
+	g := &guard{written: make(chan written, 1)}
+	var later func()
+	background := func(f func()) { later = f }
+	want := []guarded{{Addr: netip.MustParseAddr("192.0.2.1")}}
+	for range 2 {
+		if err := g.set(t.Context(), want, background); !errors.Is(err, errWriting) {
+			t.Fatalf("while nft runs: %v", err)
+		}
+	}
+	later()
+	g.ended(logger, <-g.written)
+	if err := g.set(t.Context(), want, background); err != nil {
+		t.Errorf("when nft has ended: %v", err)
+	}
+	if g.lost(); !g.done {
+		t.Error("the table is not there")
+	}
+
+	t.Setenv("PATH", t.TempDir())
+	other := []guarded{{Addr: netip.MustParseAddr("192.0.2.2")}}
+	if err := g.set(t.Context(), other, background); !errors.Is(err, errWriting) {
+		t.Errorf("without nft: %v", err)
+	}
+	later()
+	g.ended(logger, <-g.written)
+	if err := g.set(t.Context(), other, background); err == nil || errors.Is(err, errWriting) {
+		t.Errorf("after a failure: %v", err)
 	}
 }
 

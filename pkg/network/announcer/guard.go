@@ -2,6 +2,7 @@ package announcer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -23,6 +24,9 @@ type guard struct {
 	have []guarded
 	done bool // the table is written
 
+	writing bool
+	written chan written // the result, if it is being written
+
 	err   error // the last one, nil after a success
 	pause time.Duration
 	next  time.Time // when it is tried again after an error
@@ -35,35 +39,56 @@ type guarded struct {
 	ports []string
 }
 
-// nftTimeout is how long nft may take: meanwhile votes expire.
-const nftTimeout = 500 * time.Millisecond
+// written is the result of writing the table for addresses.
+type written struct {
+	want []guarded
+	err  error
+}
 
-// set makes the table cover addresses. Without addresses it leaves the table, which then matches nothing that is here. After an error it is tried
-// again in pauses that grow, and the log has the first one.
-func (g *guard) set(ctx context.Context, log logrus.FieldLogger, want []guarded) error {
+// nftTimeout is how long nft may take. On a busy machine it takes more than a second, on others some milliseconds.
+const nftTimeout = 5 * time.Second
+
+var errWriting = errors.New("the nft table is being written")
+
+// set makes the table cover addresses. It returns errWriting if that is not so yet: votes would expire if it waited. The result is sent to g.written by a
+// function that it calls in the background, and ended takes it. Without addresses it leaves the table, which then matches nothing that is here. After an error
+// it is tried again in pauses that grow.
+func (g *guard) set(ctx context.Context, want []guarded, background func(func())) error {
 	same := func(a, b guarded) bool {
 		return a.Addr == b.Addr && a.local == b.local && slices.Equal(a.ports, b.ports)
 	}
 	if g.done && slices.EqualFunc(want, g.have, same) || len(want) == 0 {
 		return nil
 	}
+	if g.writing {
+		return errWriting
+	}
 	if g.err != nil && time.Now().Before(g.next) {
 		return g.err
 	}
-	if err := g.write(ctx, want); err != nil {
+	g.writing = true
+	background(func() { g.written <- written{want, g.write(ctx, want)} })
+	return errWriting
+}
+
+// ended takes the result of a write. The log has the first error.
+func (g *guard) ended(log logrus.FieldLogger, w written) {
+	g.writing = false
+	if w.err != nil {
 		if g.err == nil {
-			log.WithError(err).Error("this node announces no new address")
+			log.WithError(w.err).Error("this node announces no new address")
 		}
 		g.pause = min(max(2*g.pause, time.Second), retry)
-		g.err, g.next = err, time.Now().Add(g.pause)
-		return err
+		g.err, g.next = w.err, time.Now().Add(g.pause)
+		return
 	}
-	g.have, g.done, g.err, g.pause = want, true, nil, 0
-	return nil
+	g.have, g.done, g.err, g.pause = w.want, true, nil, 0
 }
 
 // write writes the table.
 func (g *guard) write(ctx context.Context, want []guarded) error {
+	ctx, cancel := context.WithTimeout(ctx, nftTimeout)
+	defer cancel()
 	family, name, _ := strings.Cut(footprint.AddressTable, " ")
 	kernel, err := knftables.New(knftables.Family(family), name)
 	if err != nil {
@@ -71,8 +96,6 @@ func (g *guard) write(ctx context.Context, want []guarded) error {
 	}
 	tx := kernel.NewTransaction()
 	g.render(tx, want)
-	ctx, cancel := context.WithTimeout(ctx, nftTimeout)
-	defer cancel()
 	if err := kernel.Run(ctx, tx); err != nil {
 		return fmt.Errorf("writing nft table %s: %w", footprint.AddressTable, err)
 	}
@@ -81,6 +104,10 @@ func (g *guard) write(ctx context.Context, want []guarded) error {
 
 // clear removes the table, unless an address is still there, which the kernel removes later.
 func (r *running) clear() {
+	if r.guard.writing { // nft is killed, since this node stops
+		<-r.guard.written
+		r.guard.writing = false
+	}
 	r.guard.done = false
 	clearTable(r.log)
 }
