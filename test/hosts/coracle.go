@@ -317,9 +317,12 @@ func (h *Host) Kubectl(args ...string) string {
 func (h *Host) Apply(manifest string) {
 	h.t.Helper()
 	if h.sharesKubectl([]string{"apply"}) {
-		file := filepath.Join(h.t.TempDir(), "manifest.yaml")
-		h.must(os.WriteFile(file, []byte(manifest), 0o600))
-		_, err := h.kubectl("apply", "-f", file)
+		file, err := os.CreateTemp("", "manifest-*.yaml") // a test's directory has its name, and kubectl takes a comma as the end of a file's
+		h.must(err)
+		defer os.Remove(file.Name())
+		_, err = file.WriteString(manifest)
+		h.must(errors.Join(err, file.Close()))
+		_, err = h.kubectl("apply", "-f", file.Name())
 		h.must(err)
 		return
 	}
