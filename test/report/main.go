@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/coracle-dev/coracle/test/slots"
@@ -44,6 +45,12 @@ func run(path string, args []string) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	r := newReport(os.Stdout, rows)
+	if text := os.Getenv(toleranceEnv); text != "" {
+		if r.tolerance, err = strconv.Atoi(text); err != nil {
+			return 0, fmt.Errorf("%s: %w", toleranceEnv, err)
+		}
+	}
 	file, err := os.Create(path)
 	if err != nil {
 		return 0, err
@@ -65,7 +72,6 @@ func run(path string, args []string) (code int, err error) {
 			_ = cmd.Process.Signal(s)
 		}
 	}()
-	r := newReport(os.Stdout, rows)
 	if err := r.read(bufio.NewReader(io.TeeReader(out, file))); err != nil {
 		return 0, err
 	}
