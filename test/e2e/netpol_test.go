@@ -126,7 +126,21 @@ func (p *policies) with(t *testing.T, policy string) {
 	}
 	api := p.api.For(t)
 	api.Apply(policy)
-	t.Cleanup(func() { api.Kubectl("delete", "networkpolicies", "--all", "-A") })
+	t.Cleanup(func() {
+		api.Kubectl("delete", "networkpolicies", "--all", "-A")
+		p.awaitNone(t)
+	})
+}
+
+// awaitNone waits until no policy is in force, so that the next subtest does not take these for its own.
+func (p *policies) awaitNone(t *testing.T) {
+	t.Helper()
+	hosts.Eventually(t, 30*time.Second, func() error {
+		if out := p.tables(t); strings.Contains(out, "coracle-policy") {
+			return fmt.Errorf("the table is still there:\n%s", out)
+		}
+		return nil
+	})
 }
 
 // expect fails unless the check succeeds before the timeout, within which every node gets a change.
@@ -340,10 +354,7 @@ func (p *policies) testExisting(t *testing.T) {
 func (p *policies) testFlushed(t *testing.T) {
 	p.with(t, policyOf("x", "p", `{podSelector: {}}`))
 	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
-	hosts.Eventually(t, 30*time.Second, func() error { // the policies of the subtest before may still have kept them out, and their table goes first
-		_, err := p.Servers[0].Try("nft", "delete table inet coracle-policy")
-		return err
-	})
+	p.Servers[0].Run("nft", "delete table inet coracle-policy")
 	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
 }
 
@@ -394,12 +405,7 @@ func (p *policies) testLast(t *testing.T) {
 			t.Errorf("the tables are\n%s", out)
 		}
 	})
-	hosts.Eventually(t, 30*time.Second, func() error {
-		if out := p.tables(t); strings.Contains(out, "coracle-policy") {
-			return fmt.Errorf("the table is still there:\n%s", out)
-		}
-		return nil
-	})
+	p.awaitNone(t)
 	p.expect(t, reached{"x/a:80", "x/b z/c z/d", ""})
 }
 
