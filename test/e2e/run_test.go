@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -175,11 +174,14 @@ func TestRun(t *testing.T) {
 	})
 	t.Run("no cluster", func(t *testing.T) {
 		l := l.in(t)
-		if o := l.runCluster("", "--wait", "500ms", "--artifacts", "/srv/out", "true"); o.code != 125 || !strings.Contains(o.stderr, "not Ready within 500ms: ") ||
+		// A kubelet that does not register its node: no machine is so quick that it is Ready in time, and none so slow that it has no log yet.
+		l.Run("sh", "-c", `mkdir -p /srv/none/kubelet && cd /srv/none && echo 'kubelet-config-dir: kubelet' > coracle.yaml &&
+			printf 'apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nregisterNode: false\n' > kubelet/10-none.conf`)
+		if o := l.runCluster("", "--config", "/srv/none/coracle.yaml", "--wait", "10s", "--artifacts", "/srv/out", "true"); o.code != 125 || !strings.Contains(o.stderr, "not Ready within 10s: ") ||
 			!strings.Contains(o.stderr, "logs of the nodes are in /srv/out/nodes") {
-			t.Errorf("exit code %d", o.code)
+			t.Errorf("exit code %d: %s", o.code, o.stderr)
 		}
-		l.Run("sh", "-c", "ls /srv/out/nodes/*.log && rm -r /srv/out") // on a slow machine the wait is over before the node's process has a log
+		l.Run("sh", "-c", "ls /srv/out/nodes/run-*-server-1.log && rm -r /srv/out /srv/none")
 		l.compare(before)
 	})
 	t.Run("manifests", func(t *testing.T) {
@@ -359,7 +361,7 @@ func (l laptop) onTerminal(t *testing.T, before string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out screen
+	var out hosts.Output
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -384,22 +386,4 @@ func (l laptop) onTerminal(t *testing.T, before string) {
 	}
 	l.Run("rm", "-f", started)
 	l.compare(before)
-}
-
-// screen is the output of a terminal so far; it is safe while more is written.
-type screen struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
 }

@@ -1,7 +1,6 @@
 package hosts
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,27 +56,10 @@ func failKubectl() {
 	util.BehaviorOnFatal(func(text string, code int) { panic(failed{text, code}) })
 }
 
-// output is a command's output, which warnings of other requests of the process may reach too.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 // kubectl runs a command in this process and returns its standard output; the error carries the rest.
 func (h *Host) kubectl(args ...string) (string, error) {
-	out, problems := new(output), new(output)
+	// Warnings of other requests of the process may reach problems too.
+	out, problems := new(Output), new(Output)
 	streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: problems}
 	kubeconfig, cache := h.kubeconfig(), h.Path("/root/.kube/cache")
 	flags := genericclioptions.NewConfigFlags(true).WithDiscoveryBurst(300).WithDiscoveryQPS(50)
@@ -99,7 +81,7 @@ func (h *Host) kubectl(args ...string) (string, error) {
 }
 
 // direct is a client configuration with one transport, whose connections start on the host.
-func (h *Host) direct(c *rest.Config, problems *output) *rest.Config {
+func (h *Host) direct(c *rest.Config, problems *Output) *rest.Config {
 	c.Dial = h.Dial
 	transport, err := rest.TransportFor(c)
 	if err != nil {
