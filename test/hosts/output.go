@@ -11,12 +11,14 @@ type Output struct {
 	text bytes.Buffer
 }
 
+// Write adds to the output; it never fails.
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.Write(p)
 }
 
+// String is the output so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
