@@ -40,11 +40,16 @@ func (r *running) apply(ctx context.Context) {
 		r.remove(address, p, "the servers do not vote for this node any more")
 		r.yield(address)
 	}
-	guardErr := r.guard.set(ctx, r.guardedAddresses(held, ofPool, now), r.tasks.Go)
-	if errors.Is(guardErr, errWriting) {
-		return // nothing is announced before that
+	wanted := r.guardedAddresses(held, ofPool, now)
+	guardErr := r.guard.set(ctx, r.log, wanted, r.tasks.Go)
+	writing := errors.Is(guardErr, errWriting)
+	if writing {
+		guardErr = nil
 	}
-	for _, address := range held {
+	for i, address := range held {
+		if writing && !r.guard.covers(wanted[i]) {
+			continue // it is announced after that
+		}
 		now = time.Now() // each address takes time, in which votes expire
 		if still, _ := r.tally.Held(now); r.has[address] == nil && slices.Contains(still, address) {
 			r.add(address, now, guardErr)
@@ -52,7 +57,7 @@ func (r *running) apply(ctx context.Context) {
 	}
 }
 
-// guardedAddresses are held addresses with what is open at them.
+// guardedAddresses are held addresses, in their order, with what is open at them.
 func (r *running) guardedAddresses(held []netip.Addr, ofPool map[netip.Addr]bool, now time.Time) (all []guarded) {
 	for _, address := range held {
 		g := guarded{Addr: address}

@@ -144,7 +144,7 @@ func (r *running) run(ctx context.Context) {
 				r.judge(peers, f)
 			case <-tick.C:
 			case w := <-r.guard.written:
-				r.guard.ended(r.log, w)
+				r.guard.ended(ctx, r.log, w)
 				r.guard.lost() // meanwhile
 			case <-lost:
 				r.guard.lost()
@@ -250,8 +250,8 @@ func (r *running) leave() {
 	for address, p := range r.has {
 		r.remove(address, p, "this node stops, or there is nothing to announce any more")
 	}
-	r.clear()
 	r.beat(true)
+	r.clear()
 	after := time.After(leaveTimeout)
 	for told := 0; told < len(r.peers); {
 		select {

@@ -98,31 +98,57 @@ func TestSlowGuard(t *testing.T) {
 	logger, _ := test.NewNullLogger()
 	g := &guard{written: make(chan written, 1)}
 	var later func()
-	background := func(f func()) { later = f }
-	want := []guarded{{Addr: netip.MustParseAddr("192.0.2.1")}}
+	set := func(want ...guarded) error {
+		return g.set(t.Context(), logger, want, func(f func()) { later = f })
+	}
+	end := func() {
+		later()
+		g.ended(t.Context(), logger, <-g.written)
+	}
+	one, other := guarded{Addr: netip.MustParseAddr("192.0.2.1")}, guarded{Addr: netip.MustParseAddr("192.0.2.2")}
 	for range 2 {
-		if err := g.set(t.Context(), want, background); !errors.Is(err, errWriting) {
+		if err := set(one); !errors.Is(err, errWriting) || g.covers(one) {
 			t.Fatalf("while nft runs: %v", err)
 		}
 	}
-	later()
-	g.ended(logger, <-g.written)
-	if err := g.set(t.Context(), want, background); err != nil {
+	end()
+	if err := set(one); err != nil || !g.covers(one) {
 		t.Errorf("when nft has ended: %v", err)
 	}
-	if g.lost(); !g.done {
+	if g.lost(); !g.known {
 		t.Error("the table is not there")
 	}
+	if err := set(one, other); !errors.Is(err, errWriting) || !g.covers(one) || g.covers(other) {
+		t.Errorf("while the second address is written: %v", err)
+	}
+	end()
 
-	t.Setenv("PATH", t.TempDir())
-	other := []guarded{{Addr: netip.MustParseAddr("192.0.2.2")}}
-	if err := g.set(t.Context(), other, background); !errors.Is(err, errWriting) {
+	// An address that comes back while the table is written without it is not covered.
+	if err := set(other); !errors.Is(err, errWriting) {
+		t.Fatal(err)
+	}
+	if err := set(one, other); !errors.Is(err, errWriting) || g.covers(one) || !g.covers(other) {
+		t.Errorf("when it comes back: %v", err)
+	}
+	g.began = g.began.Add(-time.Minute)
+	if err := set(one, other); err == nil || errors.Is(err, errWriting) {
+		t.Errorf("when nft does not end: %v", err)
+	}
+	end()
+
+	if err := os.Remove(filepath.Join(dir, "nft")); err != nil {
+		t.Fatal(err)
+	}
+	if err := set(one); !errors.Is(err, errWriting) {
 		t.Errorf("without nft: %v", err)
 	}
-	later()
-	g.ended(logger, <-g.written)
-	if err := g.set(t.Context(), other, background); err == nil || errors.Is(err, errWriting) {
+	end()
+	if err := set(one); err == nil || errors.Is(err, errWriting) {
 		t.Errorf("after a failure: %v", err)
+	}
+	// nft may have failed after the kernel had the table.
+	if err := set(other); err == nil || errors.Is(err, errWriting) || g.covers(other) {
+		t.Errorf("the table of before a failure: %v", err)
 	}
 }
 

@@ -21,15 +21,18 @@ import (
 // to the address of a Service that it does not admit to the node. Packets for a Service have another destination by then. At the address of the API
 // only the API answers, at one of a Gateway only the ports of its listeners, and pings are answered at all of them.
 type guard struct {
-	have []guarded
-	done bool // the table is written
+	have  []guarded // what the table covers
+	known bool      // that it does: not before the first write, nor after one that failed, nor when another program has deleted the table
 
 	writing bool
-	written chan written // the result, if it is being written
+	next    []guarded // what is being written
+	began   time.Time
+	written chan written        // the result
+	kernel  knftables.Interface // kept from the first write
 
 	err   error // the last one, nil after a success
 	pause time.Duration
-	next  time.Time // when it is tried again after an error
+	again time.Time // when it is tried again after an error
 }
 
 // guarded is an address with the ports at which it may be reached, as nft's expressions: "tcp dport 443".
@@ -50,53 +53,77 @@ const nftTimeout = 5 * time.Second
 
 var errWriting = errors.New("the nft table is being written")
 
+func same(a, b guarded) bool {
+	return a.Addr == b.Addr && a.local == b.local && slices.Equal(a.ports, b.ports)
+}
+
 // set makes the table cover addresses. It returns errWriting if that is not so yet: votes would expire if it waited. The result is sent to g.written by a
 // function that it calls in the background, and ended takes it. Without addresses it leaves the table, which then matches nothing that is here. After an error
-// it is tried again in pauses that grow.
-func (g *guard) set(ctx context.Context, want []guarded, background func(func())) error {
-	same := func(a, b guarded) bool {
-		return a.Addr == b.Addr && a.local == b.local && slices.Equal(a.ports, b.ports)
-	}
-	if g.done && slices.EqualFunc(want, g.have, same) || len(want) == 0 {
+// it is tried again in pauses that grow. The log has the first error.
+func (g *guard) set(ctx context.Context, log logrus.FieldLogger, want []guarded, background func(func())) error {
+	switch now := time.Now(); {
+	case len(want) == 0:
 		return nil
-	}
-	if g.writing {
-		return errWriting
-	}
-	if g.err != nil && time.Now().Before(g.next) {
+	case g.writing && now.Sub(g.began) > nftTimeout+time.Second: // killed, or not to be killed: others announce what this node cannot
+		g.failed(log, fmt.Errorf("nft has not ended for %v", nftTimeout))
 		return g.err
+	case g.writing:
+		return errWriting
+	case g.known && slices.EqualFunc(want, g.have, same):
+		return nil
+	case g.err != nil && now.Before(g.again):
+		return g.err
+	default:
+		g.writing, g.next, g.began = true, want, now
 	}
-	g.writing = true
 	background(func() { g.written <- written{want, g.write(ctx, want)} })
 	return errWriting
 }
 
-// ended takes the result of a write. The log has the first error.
-func (g *guard) ended(log logrus.FieldLogger, w written) {
-	g.writing = false
-	if w.err != nil {
-		if g.err == nil {
-			log.WithError(w.err).Error("this node announces no new address")
-		}
-		g.pause = min(max(2*g.pause, time.Second), retry)
-		g.err, g.next = w.err, time.Now().Add(g.pause)
+// covers reports whether the table covers an address, also after the write under way.
+func (g *guard) covers(address guarded) bool {
+	in := func(all []guarded) bool {
+		return slices.ContainsFunc(all, func(a guarded) bool { return same(a, address) })
+	}
+	return g.known && in(g.have) && (!g.writing || in(g.next))
+}
+
+// ended takes the result of a write.
+func (g *guard) ended(ctx context.Context, log logrus.FieldLogger, w written) {
+	g.writing, g.next = false, nil
+	if g.known = w.err == nil; g.known {
+		g.have, g.err, g.pause = w.want, nil, 0
 		return
 	}
-	g.have, g.done, g.err, g.pause = w.want, true, nil, 0
+	if ctx.Err() == nil { // nft is killed when this node stops
+		g.failed(log, w.err)
+	}
+	g.pause = min(max(2*g.pause, time.Second), retry)
+	g.again = time.Now().Add(g.pause)
+}
+
+func (g *guard) failed(log logrus.FieldLogger, err error) {
+	if g.err == nil {
+		log.WithError(err).Error("this node announces no new address")
+	}
+	g.err = err
 }
 
 // write writes the table.
 func (g *guard) write(ctx context.Context, want []guarded) error {
 	ctx, cancel := context.WithTimeout(ctx, nftTimeout)
 	defer cancel()
-	family, name, _ := strings.Cut(footprint.AddressTable, " ")
-	kernel, err := knftables.New(knftables.Family(family), name)
-	if err != nil {
-		return fmt.Errorf("starting nft: %w", err)
+	if g.kernel == nil { // this runs nft two or three times
+		family, name, _ := strings.Cut(footprint.AddressTable, " ")
+		kernel, err := knftables.New(knftables.Family(family), name)
+		if err != nil {
+			return fmt.Errorf("starting nft: %w", err)
+		}
+		g.kernel = kernel
 	}
-	tx := kernel.NewTransaction()
+	tx := g.kernel.NewTransaction()
 	g.render(tx, want)
-	if err := kernel.Run(ctx, tx); err != nil {
+	if err := g.kernel.Run(ctx, tx); err != nil {
 		return fmt.Errorf("writing nft table %s: %w", footprint.AddressTable, err)
 	}
 	return nil
@@ -108,7 +135,7 @@ func (r *running) clear() {
 		<-r.guard.written
 		r.guard.writing = false
 	}
-	r.guard.done = false
+	r.guard.known = false
 	clearTable(r.log)
 }
 
@@ -127,7 +154,7 @@ func clearTable(log logrus.FieldLogger) {
 // lost looks whether another program has deleted the table, which is then written again.
 func (g *guard) lost() {
 	if there, err := nft.Exists(footprint.AddressTable); err == nil && !there {
-		g.done = false
+		g.known = false
 	}
 }
 
