@@ -120,11 +120,13 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "http3/server_conn.go", old: "\tdecodeFn := decoder.Decode(headerBlock)\n", new: "\tstr.SetReadDeadline(time.Time{})\n\tdecodeFn := decoder.Decode(headerBlock)\n"},
 	}, map[string]string{"http3/coracle.go": "files/quic-go/http3.go.txt"}},
 	// Limits of containers are read every half minute, not for each of the kubelet's looks at their use. And a kubelet that asks for the file systems while
-	// the first figures are being stored gets the error of one that asks before: lib v0.60.6 still ends its process with an index out of range.
+	// the first figures are being stored gets the error of one that asks before: lib v0.60.6 still ends its process with an index out of range. Statistics of
+	// containers are read at full seconds.
 	"cadvisor": {"github.com/google/cadvisor/lib", nil, []change{
 		{file: "manager/container.go", old: "> 5*time.Second || shouldUpdateSubcontainers", new: "> 30*time.Second || shouldUpdateSubcontainers"},
 		{file: "manager/manager.go", old: "	for i := range stats[0].Filesystem {\n", new: "	if len(stats) == 0 {\n		return nil, memory.ErrDataNotFound\n	}\n	for i := range stats[0].Filesystem {\n"},
-	}, nil},
+		{file: "manager/container.go", old: "\treturn jitter(cd.housekeepingInterval, jitterFactor)\n", new: "\treturn toFullSecond(cd.clock.Now(), jitter(cd.housekeepingInterval, jitterFactor))\n"},
+	}, map[string]string{"manager/coracle.go": "files/cadvisor/manager.go.txt"}},
 	// Half of the 28 files that cadvisor reads of each control group of cgroup v1 are for figures that it does not show: those of memory with swap, by NUMA node and
 	// of TCP, the limit and history of the kernel's memory, and each processor's part. Nobody else reads statistics with this module.
 	"cgroups": {"github.com/opencontainers/cgroups", nil, []change{
@@ -137,7 +139,8 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 	}, nil},
 	// What few processes of coracle use is made when it is first used, and not when each starts: etcd's logger, which keeps 0.45 MB, and for Helm the compiled
 	// schemas of schemas and another set of the types of Kubernetes, which keep 0.4 MB each. The certificate of the API server's requests to itself has a key of
-	// ECDSA: upstream makes two of RSA at each start, which take 0.3 s of a processor before anything is served, at times more than a second.
+	// ECDSA: upstream makes two of RSA at each start, which take 0.3 s of a processor before anything is served, at times more than a second. The caches look
+	// for bookmarks that are due at the same moment.
 	"apiserver": {"k8s.io/apiserver", []string{"LICENSE", "go.mod", "pkg", "plugin"}, []change{
 		{file: "pkg/storage/storagebackend/factory/etcd3.go", old: "var etcd3ClientLogger *zap.Logger\n", new: ""},
 		{file: "pkg/storage/storagebackend/factory/etcd3.go", old: "\tl, err := logutil.", new: "}\n\nvar etcd3ClientLogger = sync.OnceValue(func() *zap.Logger {\n\tl, err := logutil."},
@@ -145,7 +148,16 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "pkg/storage/storagebackend/factory/etcd3.go", old: "etcd3ClientLogger,\n", new: "etcd3ClientLogger(),\n"},
 		{file: "pkg/server/options/serving_with_loopback.go", old: "\tcertutil \"k8s.io/client-go/util/cert\"\n", new: ""},
 		{file: "pkg/server/options/serving_with_loopback.go", old: selfSignedRSA, new: "selfSigned(server.LoopbackClientServerNameOverride)"},
-	}, map[string]string{"pkg/server/options/coracle.go": "files/apiserver/options.go.txt"}},
+		{file: "pkg/storage/cacher/cacher.go", old: "c.clock.NewTimer(wait.Jitter(time.Second, 0.25))", new: "c.clock.NewTimer(c.untilBookmarks())"},
+		{file: "pkg/storage/cacher/cacher.go", old: "\t\t\tbookmarkTimer.Reset(wait.Jitter(time.Second, 0.25))\n", new: "\t\t\tbookmarkTimer.Reset(c.untilBookmarks())\n\t\t\tif !c.bookmarksDue() {\n\t\t\t\tcontinue\n\t\t\t}\n"},
+	}, map[string]string{
+		"pkg/server/options/coracle.go": "files/apiserver/options.go.txt",
+		"pkg/storage/cacher/coracle.go": "files/apiserver/cacher.go.txt",
+	}},
+	// Work queues count twice a second how long their unfinished items take, for two metrics. There are some hundred queues, and most are always empty.
+	"client-go": {"k8s.io/client-go", clientGo, []change{
+		{file: "util/workqueue/queue.go", old: "const defaultUnfinishedWorkUpdatePeriod = 500 * time.Millisecond\n", new: "const defaultUnfinishedWorkUpdatePeriod = 10 * time.Second\n"},
+	}, nil},
 	// The controller manager asks for a controller's token when the controller sends its first request. Upstream reads each controller's account twice before that,
 	// the first time before any controller runs.
 	"controller-manager": {"k8s.io/controller-manager", nil, []change{
@@ -165,6 +177,12 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "pkg/client/apiutil/apimachinery.go", old: "addToScheme(protobufScheme)", new: "addToScheme(protobufScheme())"},
 		{file: "pkg/client/apiutil/apimachinery.go", old: "protobufScheme.Recognizes", new: "protobufScheme().Recognizes"},
 	}, nil},
+}
+
+// clientGo are the parts of client-go that programs use.
+var clientGo = []string{
+	"LICENSE", "go.mod", "applyconfigurations", "discovery", "dynamic", "features", "gentype", "informers", "kubernetes", "listers", "metadata", "openapi", "openapi3",
+	"pkg", "plugin", "rest", "restmapper", "scale", "testing", "third_party", "tools", "transport", "util",
 }
 
 // trims are what is left out of changed modules, by the names of their directories.

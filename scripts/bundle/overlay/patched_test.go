@@ -58,7 +58,7 @@ func TestPatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
-	if err := WritePatched("apiserver,controller-manager,fifo,kubernetes,caddy,cadvisor,cgroups,jsonschema,controller-runtime,quic-go", root, out); err != nil {
+	if err := WritePatched("apiserver,client-go,controller-manager,fifo,kubernetes,caddy,cadvisor,cgroups,jsonschema,controller-runtime,quic-go", root, out); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{"cgroups/fs", "jsonschema", "quic-go/http3"} { // they want what is not read, the Internet, and modules of tests
@@ -74,6 +74,7 @@ func TestPatched(t *testing.T) {
 	}
 	for dir, file := range map[string]string{
 		"apiserver/pkg/server/options":                  "files/apiserver/options_test.go.txt",
+		"apiserver/pkg/storage/cacher":                  "files/apiserver/cacher_test.go.txt",
 		"apiserver/pkg/storage/storagebackend/factory":  "files/apiserver/factory_test.go.txt",
 		"controller-manager/pkg/clientbuilder":          "files/controller-manager/clientbuilder_test.go.txt",
 		"controller-runtime/pkg/client/apiutil":         "files/controller-runtime/apiutil_test.go.txt",
@@ -107,7 +108,7 @@ func TestPatched(t *testing.T) {
 		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/images", "k8s.io/kubernetes/pkg/kubelet/logs", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand",
 		"k8s.io/kubernetes/pkg/proxy/iptables",
 		"./pkg/network/gateway/dataplane", "./pkg/network/gateway/http3", patches["quic-go"].module+"/http3", "github.com/google/cadvisor/lib/manager", "github.com/opencontainers/cgroups/fs",
-		patches["jsonschema"].module, "k8s.io/apiserver/pkg/server/options", "k8s.io/controller-manager/pkg/clientbuilder", "k8s.io/apiserver/pkg/storage/storagebackend/factory", "sigs.k8s.io/controller-runtime/pkg/client/apiutil")
+		patches["jsonschema"].module, "k8s.io/apiserver/pkg/server/options", "k8s.io/apiserver/pkg/storage/cacher", "k8s.io/controller-manager/pkg/clientbuilder", "k8s.io/apiserver/pkg/storage/storagebackend/factory", "sigs.k8s.io/controller-runtime/pkg/client/apiutil")
 	test.Dir = root
 	if out, err := test.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
