@@ -125,7 +125,7 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 	"cadvisor": {"github.com/google/cadvisor/lib", nil, []change{
 		{file: "manager/container.go", old: "> 5*time.Second || shouldUpdateSubcontainers", new: "> 30*time.Second || shouldUpdateSubcontainers"},
 		{file: "manager/manager.go", old: "	for i := range stats[0].Filesystem {\n", new: "	if len(stats) == 0 {\n		return nil, memory.ErrDataNotFound\n	}\n	for i := range stats[0].Filesystem {\n"},
-		{file: "manager/container.go", old: "\treturn jitter(cd.housekeepingInterval, jitterFactor)\n", new: "\treturn toFullSecond(cd.clock.Now(), jitter(cd.housekeepingInterval, jitterFactor))\n"},
+		{file: "manager/container.go", old: "houseKeepingTimer.Reset(cd.nextHousekeepingInterval())", new: "houseKeepingTimer.Reset(toFullSecond(cd.clock.Now(), cd.nextHousekeepingInterval()))"},
 	}, map[string]string{"manager/coracle.go": "files/cadvisor/manager.go.txt"}},
 	// Half of the 28 files that cadvisor reads of each control group of cgroup v1 are for figures that it does not show: those of memory with swap, by NUMA node and
 	// of TCP, the limit and history of the kernel's memory, and each processor's part. Nobody else reads statistics with this module.
