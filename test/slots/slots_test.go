@@ -129,6 +129,28 @@ func TestKilled(t *testing.T) {
 	end()
 }
 
+// TestRelease: slots that are given back while another test looks at them are no error.
+func TestRelease(t *testing.T) {
+	c := testCounter(directory(t))
+	for range 2000 {
+		file, err := c.enqueue(ticket{Test: "ends"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = os.Remove(file.Name())
+			_ = file.Close()
+		}()
+		_, _, err = inspect(file.Name())
+		<-ended
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestPlace wants the files on a tmpfs only where it is one.
 func TestPlace(t *testing.T) {
 	disk := t.TempDir()
