@@ -42,17 +42,16 @@ func (r *running) apply(ctx context.Context) {
 	}
 	wanted := r.guardedAddresses(held, ofPool, now)
 	guardErr := r.guard.set(ctx, r.log, wanted, r.tasks.Go)
-	writing := errors.Is(guardErr, errWriting)
-	if writing {
-		guardErr = nil
-	}
 	for i, address := range held {
-		if writing && !r.guard.covers(wanted[i]) {
+		err := guardErr
+		if r.guard.covers(wanted[i]) {
+			err = nil // whatever becomes of the others
+		} else if errors.Is(err, errWriting) {
 			continue // it is announced after that
 		}
 		now = time.Now() // each address takes time, in which votes expire
 		if still, _ := r.tally.Held(now); r.has[address] == nil && slices.Contains(still, address) {
-			r.add(address, now, guardErr)
+			r.add(address, now, err)
 		}
 	}
 }

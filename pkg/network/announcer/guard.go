@@ -48,7 +48,7 @@ type written struct {
 	err  error
 }
 
-// nftTimeout is how long nft may take. On a busy machine it takes more than a second, on others some milliseconds.
+// nftTimeout is how long a run of nft may take. On a busy machine it takes more than a second, on others some milliseconds.
 const nftTimeout = 5 * time.Second
 
 var errWriting = errors.New("the nft table is being written")
@@ -64,10 +64,10 @@ func (g *guard) set(ctx context.Context, log logrus.FieldLogger, want []guarded,
 	switch now := time.Now(); {
 	case len(want) == 0:
 		return nil
-	case g.writing && now.Sub(g.began) > nftTimeout+time.Second: // killed, or not to be killed: others announce what this node cannot
-		g.failed(log, fmt.Errorf("nft has not ended for %v", nftTimeout))
+	case g.writing && now.Sub(g.began) > 2*nftTimeout: // it is not to be killed: others announce what this node cannot
+		g.failed(log, fmt.Errorf("nft has not ended for %v", 2*nftTimeout))
 		return g.err
-	case g.writing:
+	case g.writing, ctx.Err() != nil:
 		return errWriting
 	case g.known && slices.EqualFunc(want, g.have, same):
 		return nil
@@ -111,9 +111,7 @@ func (g *guard) failed(log logrus.FieldLogger, err error) {
 
 // write writes the table.
 func (g *guard) write(ctx context.Context, want []guarded) error {
-	ctx, cancel := context.WithTimeout(ctx, nftTimeout)
-	defer cancel()
-	if g.kernel == nil { // this runs nft two or three times
+	if g.kernel == nil { // this runs nft two or three times, without a limit
 		family, name, _ := strings.Cut(footprint.AddressTable, " ")
 		kernel, err := knftables.New(knftables.Family(family), name)
 		if err != nil {
@@ -123,6 +121,8 @@ func (g *guard) write(ctx context.Context, want []guarded) error {
 	}
 	tx := g.kernel.NewTransaction()
 	g.render(tx, want)
+	ctx, cancel := context.WithTimeout(ctx, nftTimeout)
+	defer cancel()
 	if err := g.kernel.Run(ctx, tx); err != nil {
 		return fmt.Errorf("writing nft table %s: %w", footprint.AddressTable, err)
 	}
