@@ -111,7 +111,7 @@ const look = 100 * time.Millisecond
 
 func (r *running) run(ctx context.Context) {
 	r.sent = map[uint64]time.Time{}
-	r.guard.written = make(chan written, 1)
+	r.guard.written = make(chan error, 1)
 	for address, at := range leftovers() {
 		r.has[address] = &placed{place: at, since: time.Now(), adopted: true}
 	}
@@ -143,8 +143,8 @@ func (r *running) run(ctx context.Context) {
 			case f := <-r.found:
 				r.judge(peers, f)
 			case <-tick.C:
-			case w := <-r.guard.written:
-				r.guard.ended(ctx, r.log, w)
+			case err := <-r.guard.written:
+				r.guard.ended(ctx, r.log, err)
 				r.guard.lost() // meanwhile
 			case <-lost:
 				r.guard.lost()

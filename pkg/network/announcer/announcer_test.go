@@ -96,7 +96,7 @@ func TestSlowGuard(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	logger, _ := test.NewNullLogger()
-	g := &guard{written: make(chan written, 1)}
+	g := &guard{written: make(chan error, 1)}
 	var later func()
 	set := func(want ...guarded) error {
 		return g.set(t.Context(), logger, want, func(f func()) { later = f })

@@ -24,10 +24,9 @@ type guard struct {
 	have  []guarded // what the table covers
 	known bool      // that it does: not before the first write, nor after one that failed, nor when another program has deleted the table
 
-	writing bool
-	next    []guarded // what is being written
+	next    []guarded // what is being written, nil if nothing is
 	began   time.Time
-	written chan written        // the result
+	written chan error          // the result
 	kernel  knftables.Interface // kept from the first write
 
 	err   error // the last one, nil after a success
@@ -40,12 +39,6 @@ type guarded struct {
 	netip.Addr
 	local bool // a process of this machine answers, not a Service
 	ports []string
-}
-
-// written is the result of writing the table for addresses.
-type written struct {
-	want []guarded
-	err  error
 }
 
 // nftTimeout is how long a run of nft may take. On a busy machine it takes more than a second, on others some milliseconds.
@@ -64,19 +57,19 @@ func (g *guard) set(ctx context.Context, log logrus.FieldLogger, want []guarded,
 	switch now := time.Now(); {
 	case len(want) == 0:
 		return nil
-	case g.writing && now.Sub(g.began) > 2*nftTimeout: // it is not to be killed: others announce what this node cannot
+	case g.next != nil && now.Sub(g.began) > 2*nftTimeout: // it is not to be killed: others announce what this node cannot
 		g.failed(log, fmt.Errorf("nft has not ended for %v", 2*nftTimeout))
 		return g.err
-	case g.writing, ctx.Err() != nil:
+	case g.next != nil, ctx.Err() != nil:
 		return errWriting
 	case g.known && slices.EqualFunc(want, g.have, same):
 		return nil
 	case g.err != nil && now.Before(g.again):
 		return g.err
 	default:
-		g.writing, g.next, g.began = true, want, now
+		g.next, g.began = want, now
 	}
-	background(func() { g.written <- written{want, g.write(ctx, want)} })
+	background(func() { g.written <- g.write(ctx, want) })
 	return errWriting
 }
 
@@ -85,18 +78,19 @@ func (g *guard) covers(address guarded) bool {
 	in := func(all []guarded) bool {
 		return slices.ContainsFunc(all, func(a guarded) bool { return same(a, address) })
 	}
-	return g.known && in(g.have) && (!g.writing || in(g.next))
+	return g.known && in(g.have) && (g.next == nil || in(g.next))
 }
 
 // ended takes the result of a write.
-func (g *guard) ended(ctx context.Context, log logrus.FieldLogger, w written) {
-	g.writing, g.next = false, nil
-	if g.known = w.err == nil; g.known {
-		g.have, g.err, g.pause = w.want, nil, 0
+func (g *guard) ended(ctx context.Context, log logrus.FieldLogger, err error) {
+	want := g.next
+	g.next = nil
+	if g.known = err == nil; g.known {
+		g.have, g.err, g.pause = want, nil, 0
 		return
 	}
 	if ctx.Err() == nil { // nft is killed when this node stops
-		g.failed(log, w.err)
+		g.failed(log, err)
 	}
 	g.pause = min(max(2*g.pause, time.Second), retry)
 	g.again = time.Now().Add(g.pause)
@@ -131,9 +125,9 @@ func (g *guard) write(ctx context.Context, want []guarded) error {
 
 // clear removes the table, unless an address is still there, which the kernel removes later.
 func (r *running) clear() {
-	if r.guard.writing { // nft is killed, since this node stops
+	if r.guard.next != nil { // nft is killed, since this node stops
 		<-r.guard.written
-		r.guard.writing = false
+		r.guard.next = nil
 	}
 	r.guard.known = false
 	clearTable(r.log)
