@@ -223,7 +223,7 @@ func (b *balancers) testPoolLoss(t *testing.T) {
 	b.Start(b.Servers[0])
 	staysReachable(t, 8*time.Second, answers) // until the server gives addresses away again
 	b.AwaitHealthy(time.Now(), time.Minute)
-	at = awaitCarrier(t, b.Agents, address, time.Minute) // another one, if the killed process needed longer than votes last
+	at = awaitCarrier(t, b.Agents, address, 2*time.Second) // another one, if the killed process needed longer than votes last
 	other = b.Agents[1-slices.Index(b.Agents, at)]
 	if err := b.Running(at).Stop(); err != nil {
 		t.Fatal(err)
