@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	_ "time/tzdata" // time zones of CronJobs where the host has no zoneinfo; upstream's commands import it too
 
-	_ "github.com/coracle-dev/coracle/cmd/coracle-core/gc"   // before everything
+	_ "github.com/coracle-dev/coracle/cmd/coracle-core/gc"   // before nearly everything
 	_ "github.com/coracle-dev/coracle/cmd/coracle-core/i18n" // before kubectl's packages
 	"github.com/coracle-dev/coracle/pkg/addons/helm"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"

@@ -1,40 +1,52 @@
-// Package gc keeps garbage from being collected while the packages of this executable are initialized: they allocate less than it takes to fill a small
-// heap, and each collection would mark again what is there for good. It is initialized before nearly all of them, because it imports little and the order
-// is that of import paths. Programs that this process starts inherit nothing, and a GOGC that a user has set stays.
+// Package gc prepares Go's heap for the initialization of this executable's packages, which allocate 17 MB: no garbage is collected meanwhile, as each
+// collection would mark again what is there for good. The package is initialized before nearly all others, because it imports next to nothing: of
+// the packages whose imports are initialized, the one with the least import path is the next. Programs that this process starts inherit nothing, and a GOGC that
+// a user has set stays.
 package gc
 
 import (
-	"os"
 	"runtime"
-	"runtime/debug"
-	"runtime/metrics"
+	"syscall"
+	_ "unsafe" // for go:linkname
 )
 
 // first is the percentage with which the first collection comes when 32 MiB have been allocated: the runtime's least heap is 4 MiB for each 100.
 const first = 800
 
-var _ = begin(os.Getenv("GOGC"))
+var _ = prepare()
 
-// begin defers the first collection, and returns the percentage after it, or 0 if the user has set one.
-func begin(set string) (later int) {
+func prepare() int {
+	set, _ := syscall.Getenv("GOGC")
+	return begin(set, args()[0] == "coracle") // a command, which the front has become; children of the front have this executable's name
+}
+
+// begin defers the first collection, and returns the percentage after it, or 0 if the user has set one. For a command it has memory mapped.
+func begin(set string, command bool) (later int) {
 	if set != "" {
 		return 0
 	}
+	later = int(setGCPercent(first))
+	if command {
+		mapMemory(commandNeeds)
+	}
 	type canary struct{ _ [16]byte }
-	later = debug.SetGCPercent(first)
 	runtime.SetFinalizer(&canary{}, func(*canary) { end(later) })
 	return later
 }
 
 // end is called after the first collection. The process may have chosen another percentage by then.
 func end(later int) {
-	if percent() == first {
-		debug.SetGCPercent(later)
+	if now := setGCPercent(int32(later)); now != first {
+		setGCPercent(now)
 	}
 }
 
-func percent() int {
-	now := []metrics.Sample{{Name: "/gc/gogc:percent"}}
-	metrics.Read(now)
-	return int(now[0].Value.Uint64())
-}
+// setGCPercent is debug.SetGCPercent. A third of the other packages would be initialized before runtime/debug and all that it imports.
+//
+//go:linkname setGCPercent runtime/debug.setGCPercent
+func setGCPercent(percent int32) (before int32)
+
+// args returns os.Args.
+//
+//go:linkname args os.runtime_args
+func args() []string

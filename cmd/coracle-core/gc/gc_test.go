@@ -3,6 +3,8 @@ package gc
 import (
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
+	"syscall"
 	"testing"
 )
 
@@ -10,11 +12,11 @@ func TestBegin(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
 	for _, set := range []string{"50", "off"} {
-		if later := begin(set); later != 0 || percent() != 100 {
+		if later := begin(set, false); later != 0 || percent() != 100 {
 			t.Errorf("GOGC=%s: %d after the first collection, %d before; the user's must stay", set, later, percent())
 		}
 	}
-	if later := begin(""); later != 100 || percent() != first {
+	if later := begin("", false); later != 100 || percent() != first {
 		t.Fatalf("%d after the first collection, %d before", later, percent())
 	}
 	for percent() != 100 { // or the test's time is over
@@ -29,4 +31,34 @@ func TestEnd(t *testing.T) {
 	if end(100); percent() != 25 {
 		t.Errorf("it is %d", percent())
 	}
+}
+
+func percent() int {
+	now := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(now)
+	return int(now[0].Value.Uint64())
+}
+
+// TestMapMemory: writing to memory that is mapped takes hardly any page faults. Linux before 5.14 needs transparent huge pages for that.
+func TestMapMemory(t *testing.T) {
+	const size, page = 16 << 20, 4 << 10
+	before := debug.SetGCPercent(first)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	faults := func() int64 {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			t.Fatal(err)
+		}
+		return u.Minflt
+	}
+	mapMemory(size + hugePage)
+	begin := faults()
+	memory := make([]byte, size)
+	for i := 0; i < size; i += page {
+		memory[i] = 1
+	}
+	if n := faults() - begin; n > size/page/8 {
+		t.Errorf("%d page faults for %d pages", n, size/page)
+	}
+	runtime.KeepAlive(memory)
 }
