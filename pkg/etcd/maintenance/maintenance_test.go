@@ -30,6 +30,8 @@ type etcd struct {
 	held   bool // another server has the turn
 	stuck  bool // defragmentation frees nothing
 	fails  bool // defragmentation fails
+	busy   int  // so many times the backlog cannot be compacted
+	caught int  // how often its compaction was tried
 }
 
 func (e *etcd) Own(context.Context) (members.Status, error) {
@@ -42,6 +44,13 @@ func (e *etcd) Status(ctx context.Context) (members.Status, error) { return e.Ow
 func (e *etcd) Compact(context.Context) error {
 	e.did = append(e.did, "compact")
 	return errors.New("mvcc: required revision has been compacted")
+}
+
+func (e *etcd) CompactBacklog(context.Context, int64) (int64, error) {
+	if e.caught++; e.caught <= e.busy {
+		return 0, errors.New("no leader")
+	}
+	return 0, nil
 }
 
 func (e *etcd) Defragment(context.Context) error {
@@ -134,6 +143,34 @@ func TestMaintenance(t *testing.T) {
 				}
 				if len(told) > 1 || !strings.Contains(strings.Join(told, ""), c.told) || (c.told == "") != (len(told) == 0) {
 					t.Errorf("it told %q, not %q", told, c.told)
+				}
+			})
+		})
+	}
+}
+
+// TestCatchUp: the backlog is compacted once, as soon as that succeeds, and not while an alarm keeps etcd from writing.
+func TestCatchUp(t *testing.T) {
+	full := members.Status{Members: alone(), Size: 200 * mib, InUse: 195 * mib, Quota: 200 * mib, Alarms: []members.Alarm{{Member: "na", ID: "a", Kind: noSpace}}}
+	for _, c := range []struct {
+		name string
+		etcd etcd
+		want int
+	}{
+		{"at once", etcd{status: members.Status{Members: alone()}}, 1},
+		{"without a leader", etcd{status: members.Status{Members: alone()}, busy: 2}, 3},
+		{"full", etcd{status: full}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithTimeout(t.Context(), 10*checkEvery)
+				defer stop()
+				e := &c.etcd
+				if err := (Maintenance{Members: e, Turn: e.turn, Tell: func(context.Context, []Alarm, []Alarm) {}}).Run(ctx, func() {}); err != nil {
+					t.Fatal(err)
+				}
+				if e.caught != c.want {
+					t.Errorf("tried %d times, not %d", e.caught, c.want)
 				}
 			})
 		})

@@ -36,20 +36,6 @@ func alarms(errors []string, members []MemberStatus) []Alarm {
 	return list
 }
 
-// Compact removes all revisions before the present one. Watches that are behind must start again.
-func (m *Members) Compact(ctx context.Context) error {
-	return m.do(func(client *clientv3.Client) error {
-		now, err := client.Maintenance.Status(ctx, "unix://"+m.Socket)
-		if err != nil {
-			return fmt.Errorf("asking etcd for its revision: %w", explain(err))
-		}
-		if _, err := client.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
-			return fmt.Errorf("compacting etcd: %w", explain(err))
-		}
-		return nil
-	})
-}
-
 // Disarm disarms an alarm. etcd raises it again if its cause persists.
 func (m *Members) Disarm(ctx context.Context, alarm Alarm) error {
 	id, err := strconv.ParseUint(alarm.ID, 16, 64)
