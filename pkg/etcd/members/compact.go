@@ -30,7 +30,7 @@ const compactedKey = "compact_rev_key"
 // pieces that are behind must start again. It returns how many revisions had gathered, 0 if it left them alone.
 func (m *Members) CompactBacklog(ctx context.Context, most int64) (backlog int64, err error) {
 	err = m.do(func(client *clientv3.Client) error {
-		last, err := client.Get(ctx, compactedKey)
+		last, err := client.Get(ctx, compactedKey, clientv3.WithSerializable()) // most starts have nothing to do, and need no other member for that
 		if err != nil {
 			return fmt.Errorf("asking etcd for its last compaction: %w", explain(err))
 		}
