@@ -49,10 +49,11 @@ func (c *Cluster) makeNamespace(ctx context.Context, name string) error {
 // poll is the pause between two requests that wait for something.
 const poll = 50 * time.Millisecond
 
-// until waits until there is an object at a path for which ok, which may be nil, returns true.
+// until waits until there is an object at a path for which ok, which may be nil, returns true, also while the server of the path is unavailable (503).
 func (c *Cluster) until(ctx context.Context, path string, ok func(object) bool) error {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
+	last := errors.New("no answer yet")
 	for {
 		var got object
 		err := c.get(ctx, path, &got)
@@ -60,13 +61,16 @@ func (c *Cluster) until(ctx context.Context, path string, ok func(object) bool) 
 			return nil
 		}
 		var status *statusError
-		if err != nil && ctx.Err() == nil && (!errors.As(err, &status) || status.code != http.StatusNotFound) {
+		if err != nil && ctx.Err() == nil && (!errors.As(err, &status) || status.code != http.StatusNotFound && status.code != http.StatusServiceUnavailable) {
 			return err
+		}
+		if err != nil && ctx.Err() == nil {
+			last = err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w", path, context.Cause(ctx))
+			return fmt.Errorf("waiting for %s: %w; the last error: %w", path, context.Cause(ctx), last)
 		}
 	}
 }

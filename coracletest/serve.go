@@ -91,6 +91,9 @@ func (c *Cluster) ServeAPI(t TB, e *Endpoint, group, version string) {
 		t.Cleanup(func() { _ = c.call(context.Background(), http.MethodDelete, all+"/"+name, nil) }) // with the cluster, at the latest
 		err = c.until(ctx, all+"/"+name, func(o object) bool { return hasCondition(o, "Available") })
 	}
+	if err == nil { // the API server refuses requests until it has heard of its own condition
+		err = c.until(ctx, "/apis/"+group+"/"+version, nil)
+	}
 	if err != nil {
 		t.Fatalf("coracletest: registering the API %s: %v", name, err)
 	}

@@ -1,7 +1,7 @@
 // Package gc prepares Go's heap for the initialization of this executable's packages, which allocate 17 MB: no garbage is collected meanwhile, as each
-// collection would mark again what is there for good. The package is initialized before nearly all others, because it imports next to nothing: of
-// the packages whose imports are initialized, the one with the least import path is the next. Programs that this process starts inherit nothing, and a GOGC that
-// a user has set stays.
+// collection would mark again what is there for good. The package is initialized before nearly all others, because it imports next to nothing:
+// of the packages whose imports are ready, Go next initializes the one whose import path sorts first. Programs that this process starts inherit nothing, and
+// a GOGC that a user has set stays.
 package gc
 
 import (
@@ -17,7 +17,7 @@ var _ = prepare()
 
 func prepare() int {
 	set, _ := syscall.Getenv("GOGC")
-	return begin(set, args()[0] == "coracle") // a command, which the front has become; children of the front have this executable's name
+	return begin(set, args()[0] == "coracle") // the name under which cmd/coracle executes commands; child processes have this file's
 }
 
 // begin defers the first collection, and returns the percentage after it, or 0 if the user has set one. For a command it has memory mapped.

@@ -24,8 +24,9 @@ var unwanted = []string{"github.com/asaskevich/govalidator", "helm.sh/helm/v4/pk
 
 var initialized = regexp.MustCompile(`^init (\S+) @.*, (\d+) bytes, \d+ allocs$`)
 
-// TestInitialization measures the executable that the build makes, whose modules are changed. kubectl allocates what all others do, and loads no translations.
-func TestInitialization(t *testing.T) {
+// built returns the executable that the build makes, whose modules are changed.
+func built(t *testing.T) string {
+	t.Helper()
 	program, err := filepath.Abs(filepath.Join("..", "..", "..", "build", runtime.GOARCH, "payload", "coracle-core"))
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +34,27 @@ func TestInitialization(t *testing.T) {
 	if _, err := os.Stat(program); err != nil {
 		t.Skip("needs what `make build` makes")
 	}
-	cmd := exec.Command(program, "kubectl", "version", "--client")
+	return program
+}
+
+// TestCommand: a command collects garbage once before its packages are initialized, to free the memory that it has had mapped, and not again.
+func TestCommand(t *testing.T) {
+	cmd := exec.Command(built(t), "kubectl", "version", "--client")
+	cmd.Args[0] = "coracle"
+	cmd.Env = []string{"GODEBUG=gctrace=1"}
+	var out bytes.Buffer
+	cmd.Stderr = &out
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, out.Bytes())
+	}
+	if all, forced := bytes.Count(out.Bytes(), []byte("gc ")), bytes.Count(out.Bytes(), []byte("(forced)")); all != 1 || forced != 1 {
+		t.Errorf("%d collections, %d of them forced:\n%s", all, forced, out.Bytes())
+	}
+}
+
+// TestInitialization: kubectl allocates what all others do, and loads no translations.
+func TestInitialization(t *testing.T) {
+	cmd := exec.Command(built(t), "kubectl", "version", "--client")
 	cmd.Env = []string{"GODEBUG=inittrace=1,gctrace=1"} // and no HOME, as a service of systemd
 	var out bytes.Buffer
 	cmd.Stderr = &out

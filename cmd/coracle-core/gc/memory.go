@@ -7,14 +7,15 @@ import (
 )
 
 const (
-	commandNeeds = 24 << 20 // bytes that a command allocates, about
+	commandNeeds = 18 << 20 // bytes: what packages allocate when they are initialized, and a little more
 	hugePage     = 2 << 20  // bytes
 	populate     = 23       // MADV_POPULATE_WRITE, since Linux 5.14; package syscall lacks it
 )
 
-// mapMemory has the kernel map size bytes of memory for the heap at once, in huge pages if it can. Otherwise it maps each page of 4 KiB at the first write to it,
-// and on some virtual machines these 6000 page faults are a third of the time of a short command. A process that lasts does without: with huge pages it
-// keeps more memory, and where the host has none for them, accesses are slower. The least heap must be larger, or the runtime gives the memory back.
+// mapMemory has the kernel map size bytes of memory for the heap at once, in huge pages if it can. Otherwise the kernel maps each page of 4 KiB at the first
+// write to it, and on some virtual machines these page faults are a third of the time of a short command. The control plane and the node do without: with
+// huge pages they keep more memory, and need more processor time where the virtual machine's host has none for them. size must be less than 32 MiB, or the
+// runtime gives the memory back; see first.
 func mapMemory(size uintptr) {
 	heap := make([]byte, size+hugePage)
 	start := unsafe.Pointer(&heap[0])

@@ -4,6 +4,7 @@ package maintenance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -30,7 +31,7 @@ type Members interface {
 	Own(ctx context.Context) (members.Status, error)
 	Status(ctx context.Context) (members.Status, error)
 	Compact(ctx context.Context) error
-	CompactBacklog(ctx context.Context, most int64) (int64, error)
+	CompactBacklog(ctx context.Context, keep int64) (int64, error)
 	Defragment(ctx context.Context) error
 	Disarm(ctx context.Context, alarm members.Alarm) error
 	Lead(ctx context.Context, id string) error
@@ -45,8 +46,8 @@ type Alarm struct {
 const (
 	minWaste  = 64 << 20 // unused bytes that are worth a defragmentation, if they are also more than half of the file
 	fullShare = 0.9      // of the quota; above it the database counts as full
-	// mostBacklog is how many old revisions may be left at a start: an idle cluster writes so many in an hour or two.
-	mostBacklog = 5000
+	// keepRevisions is how many revisions remain when a start compacts: as many as an idle server writes in an hour or two.
+	keepRevisions = 5000
 
 	checkEvery = time.Minute
 	tryEvery   = time.Hour       // after a defragmentation that failed or freed nothing: the member does not answer meanwhile
@@ -105,25 +106,22 @@ func (k *checker) once(ctx context.Context) error {
 		}
 		k.tell(ctx, s)
 	}
-	if err := k.catchUp(ctx, s); err != nil {
-		return err
-	}
-	return k.defragment(ctx, s)
+	return errors.Join(k.catchUp(ctx, s), k.defragment(ctx, s))
 }
 
-// catchUp compacts, once, what former processes have left. API servers compact every five minutes, but none before it has run for ten: on a machine that is
-// never switched on for so long, the database would grow to its limit, and its index in memory too.
+// catchUp compacts, once, what former processes of an only server have left. API servers compact every five minutes, but none before it has run for ten: on
+// a machine that is never switched on for so long, the database would grow to its limit, and its index in memory too.
 func (k *checker) catchUp(ctx context.Context, s members.Status) error {
-	if k.caughtUp || len(s.Alarms) > 0 { // compacting begins with a write
+	if k.caughtUp || len(s.Members) > 1 || len(s.Alarms) > 0 { // compacting begins with a write, which an alarm prevents
 		return nil
 	}
-	backlog, err := k.Members.CompactBacklog(ctx, mostBacklog)
+	removed, err := k.Members.CompactBacklog(ctx, keepRevisions)
 	if err != nil {
 		return err
 	}
 	k.caughtUp = true
-	if backlog > 0 {
-		logrus.WithField("component", "etcd-maintenance").Infof("compacted etcd's database: no API server has run long enough to do so for %d revisions", backlog)
+	if removed > 0 {
+		logrus.WithField("component", "etcd-maintenance").Infof("compacted etcd's database: removed %d old revisions that former processes have left", removed)
 	}
 	return nil
 }

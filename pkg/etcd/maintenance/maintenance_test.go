@@ -160,6 +160,7 @@ func TestCatchUp(t *testing.T) {
 		{"at once", etcd{status: members.Status{Members: alone()}}, 1},
 		{"without a leader", etcd{status: members.Status{Members: alone()}, busy: 2}, 3},
 		{"full", etcd{status: full}, 0},
+		{"with other servers", etcd{status: members.Status{Members: cluster("a", "b")}}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

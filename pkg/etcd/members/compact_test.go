@@ -41,7 +41,7 @@ func alone(t *testing.T) *Members {
 
 // TestCompactBacklog: what many processes have left is compacted, an ordinary backlog is not, and Kubernetes' own compactor goes on from there.
 func TestCompactBacklog(t *testing.T) {
-	const most = 50
+	const keep = 50
 	m, ctx := alone(t), t.Context()
 	client, err := m.Dial()
 	if err != nil {
@@ -60,31 +60,38 @@ func TestCompactBacklog(t *testing.T) {
 	}
 	compact := func(want int64) {
 		t.Helper()
-		if backlog, err := m.CompactBacklog(ctx, most); err != nil || backlog != want {
-			t.Errorf("a backlog of %d, not %d: %v", backlog, want, err)
+		if removed, err := m.CompactBacklog(ctx, keep); err != nil || removed != want {
+			t.Errorf("%d revisions are removed, not %d: %v", removed, want, err)
 		}
 	}
-	write(most - 1) // the first revision is 1
+	write(2*keep - 1) // the first revision is 1
 	compact(0)
-	now := write(1)
-	compact(now)
-	if _, err := client.Get(ctx, "lease", clientv3.WithRev(now-1)); !errors.Is(err, rpctypes.ErrCompacted) {
+	upTo := write(1) - keep
+	compact(upTo)
+	if _, err := client.Get(ctx, "lease", clientv3.WithRev(upTo-1)); !errors.Is(err, rpctypes.ErrCompacted) {
 		t.Errorf("an old revision is still there: %v", err)
 	}
-	if _, err := client.Get(ctx, "lease", clientv3.WithRev(now)); err != nil {
-		t.Errorf("the present revision is gone: %v", err)
+	if _, err := client.Get(ctx, "lease", clientv3.WithRev(upTo)); err != nil {
+		t.Errorf("a revision that is to be kept is gone: %v", err)
 	}
 	compact(0)
 
 	// An API server that starts takes over what is in the key, and its next compaction counts.
 	version, _, compacted, err := etcd3.Compact(ctx, client, 0, 0)
-	if err != nil || compacted != now {
-		t.Fatalf("an API server reads that %d is compacted, not %d: %v", compacted, now, err)
+	if err != nil || compacted != upTo {
+		t.Fatalf("an API server reads that %d is compacted, not %d: %v", compacted, upTo, err)
 	}
-	now = write(most + 1)
+	now := write(2 * keep)
 	if _, _, compacted, err = etcd3.Compact(ctx, client, version, now); err != nil || compacted != now {
 		t.Fatalf("an API server compacts %d, not %d: %v", compacted, now, err)
 	}
-	write(most - 2) // and the API server's own write
+	write(2*keep - 2) // and the API server's own write
+	compact(0)
+
+	// A restored copy is compacted up to its last revision, and the key does not say so.
+	write(2 * keep)
+	if err := m.Compact(ctx); err != nil {
+		t.Fatal(err)
+	}
 	compact(0)
 }

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,13 +27,30 @@ import (
 
 // TestObservability shows what a cluster tells about itself.
 func TestObservability(t *testing.T) {
+	answered := unanswered(t)
 	c := cluster.Start(t, "observability", cluster.Options{Config: "coracle", Images: []string{"busybox"}})
 	spans := &Collector{}
 	serve(t, c, spans)
+	answered()
 	c.Run(t, "traces", func(t *testing.T, s cluster.Space) { traces(t, s, spans) })
 	c.Run(t, "metrics", metrics)
 	c.Run(t, "a client that goes away", func(t *testing.T, s cluster.Space) { givenUp(t, s, spans) })
 	c.Run(t, "events", events)
+}
+
+// unanswered makes this machine refuse packets that leave a node for the collector's Service, until there is one and answered is called. The kubelet keeps its
+// first connection, which it may open before kube-proxy runs: where a network answers for every address, it would not be one to the collector.
+func unanswered(t *testing.T) (answered func()) {
+	t.Helper()
+	route := func(do string) {
+		if out, err := exec.Command("ip", "route", do, "unreachable", "10.43.0.60/32").CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	route("replace")
+	answered = sync.OnceFunc(func() { route("delete") })
+	t.Cleanup(answered)
+	return answered
 }
 
 // serve serves the collector in this process, behind a Service with the address that the settings name.
@@ -157,22 +176,23 @@ func givenUp(t *testing.T, s cluster.Space, spans *Collector) {
 	go func() { ended <- client.RESTClient().Get().AbsPath("/apis/slow.example.org/v1/snails").Do(ctx).Error() }()
 	soon, stop := context.WithTimeout(t.Context(), 20*time.Second) // the API server itself would wait for a minute
 	defer stop()
-	hear(t, soon, asked, "the list does not reach the server")
+	select {
+	case <-asked:
+	case err := <-ended:
+		t.Fatalf("the list does not reach the server: %v", err)
+	case <-soon.Done():
+		t.Fatal("the list does not reach the server")
+	}
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the list ends with %v", err)
 	}
-	hear(t, soon, gone, "the API server does not give up a list whose client has gone")
-	wait(t, spans, "of the list that was given up", func(s Span) bool { return s.Trace == trace && s.Parent == root && s.Service == "apiserver" })
-}
-
-func hear(t *testing.T, ctx context.Context, from <-chan struct{}, otherwise string) {
-	t.Helper()
 	select {
-	case <-from:
-	case <-ctx.Done():
-		t.Fatal(otherwise)
+	case <-gone:
+	case <-soon.Done():
+		t.Fatal("the API server does not give up a list whose client has gone")
 	}
+	wait(t, spans, "of the list that was given up", func(s Span) bool { return s.Trace == trace && s.Parent == root && s.Service == "apiserver" })
 }
 
 // events records an Event twenty times, which is one object.
