@@ -60,11 +60,11 @@ func (c *Cluster) until(ctx context.Context, path string, ok func(object) bool) 
 		if err == nil && (ok == nil || ok(got)) {
 			return nil
 		}
-		var status *statusError
-		if err != nil && ctx.Err() == nil && (!errors.As(err, &status) || status.code != http.StatusNotFound && status.code != http.StatusServiceUnavailable) {
-			return err
-		}
 		if err != nil && ctx.Err() == nil {
+			var status *statusError
+			if !errors.As(err, &status) || status.code != http.StatusNotFound && status.code != http.StatusServiceUnavailable {
+				return err
+			}
 			last = err
 		}
 		select {

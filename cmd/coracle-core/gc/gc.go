@@ -15,17 +15,17 @@ const first = 800
 
 var _ = prepare()
 
-func prepare() int {
+func prepare() int32 {
 	set, _ := syscall.Getenv("GOGC")
 	return begin(set, args()[0] == "coracle") // the name under which cmd/coracle executes commands; child processes have this file's
 }
 
 // begin defers the first collection, and returns the percentage after it, or 0 if the user has set one. For a command it has memory mapped.
-func begin(set string, command bool) (later int) {
+func begin(set string, command bool) (later int32) {
 	if set != "" {
 		return 0
 	}
-	later = int(setGCPercent(first))
+	later = setGCPercent(first)
 	if command {
 		mapMemory(commandNeeds)
 	}
@@ -35,8 +35,8 @@ func begin(set string, command bool) (later int) {
 }
 
 // end is called after the first collection. The process may have chosen another percentage by then.
-func end(later int) {
-	if now := setGCPercent(int32(later)); now != first {
+func end(later int32) {
+	if now := setGCPercent(later); now != first {
 		setGCPercent(now)
 	}
 }

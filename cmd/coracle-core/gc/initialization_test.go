@@ -24,8 +24,9 @@ var unwanted = []string{"github.com/asaskevich/govalidator", "helm.sh/helm/v4/pk
 
 var initialized = regexp.MustCompile(`^init (\S+) @.*, (\d+) bytes, \d+ allocs$`)
 
-// built returns the executable that the build makes, whose modules are changed.
-func built(t *testing.T) string {
+// trace runs kubectl version under a name with a setting of GODEBUG, and returns its standard error. It takes the executable that the build makes, whose
+// modules are changed.
+func trace(t *testing.T, name, debug string) []byte {
 	t.Helper()
 	program, err := filepath.Abs(filepath.Join("..", "..", "..", "build", runtime.GOARCH, "payload", "coracle-core"))
 	if err != nil {
@@ -34,35 +35,29 @@ func built(t *testing.T) string {
 	if _, err := os.Stat(program); err != nil {
 		t.Skip("needs what `make build` makes")
 	}
-	return program
-}
-
-// TestCommand: a command collects garbage once before its packages are initialized, to free the memory that it has had mapped, and not again.
-func TestCommand(t *testing.T) {
-	cmd := exec.Command(built(t), "kubectl", "version", "--client")
-	cmd.Args[0] = "coracle"
-	cmd.Env = []string{"GODEBUG=gctrace=1"}
+	cmd := exec.Command(program, "kubectl", "version", "--client")
+	cmd.Args[0] = name
+	cmd.Env = []string{"GODEBUG=" + debug} // and no HOME, as a service of systemd
 	var out bytes.Buffer
 	cmd.Stderr = &out
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %s", err, out.Bytes())
 	}
-	if all, forced := bytes.Count(out.Bytes(), []byte("gc ")), bytes.Count(out.Bytes(), []byte("(forced)")); all != 1 || forced != 1 {
-		t.Errorf("%d collections, %d of them forced:\n%s", all, forced, out.Bytes())
+	return out.Bytes()
+}
+
+// TestCommand: a command collects garbage once before its packages are initialized, to free the memory that it has had mapped, and not again.
+func TestCommand(t *testing.T) {
+	out := trace(t, "coracle", "gctrace=1")
+	if all, forced := bytes.Count(out, []byte("gc ")), bytes.Count(out, []byte("(forced)")); all != 1 || forced != 1 {
+		t.Errorf("%d collections, %d of them forced:\n%s", all, forced, out)
 	}
 }
 
 // TestInitialization: kubectl allocates what all others do, and loads no translations.
 func TestInitialization(t *testing.T) {
-	cmd := exec.Command(built(t), "kubectl", "version", "--client")
-	cmd.Env = []string{"GODEBUG=inittrace=1,gctrace=1"} // and no HOME, as a service of systemd
-	var out bytes.Buffer
-	cmd.Stderr = &out
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v: %s", err, out.Bytes())
-	}
 	packages, sum, collections, before, first := 0, 0, 0, 0, 0
-	for line := range bytes.Lines(out.Bytes()) {
+	for line := range bytes.Lines(trace(t, "coracle-core", "inittrace=1,gctrace=1")) {
 		if bytes.HasPrefix(line, []byte("gc ")) {
 			collections++
 		}

@@ -109,8 +109,8 @@ func (k *checker) once(ctx context.Context) error {
 	return errors.Join(k.catchUp(ctx, s), k.defragment(ctx, s))
 }
 
-// catchUp compacts, once, what former processes of an only server have left. API servers compact every five minutes, but none before it has run for ten: on
-// a machine that is never switched on for so long, the database would grow to its limit, and its index in memory too.
+// catchUp compacts once what former processes have left, if this is the only server. An API server compacts every five minutes, but not before it has run for
+// ten: on a machine that is never switched on for so long, the database would grow to its limit, and its index in memory too.
 func (k *checker) catchUp(ctx context.Context, s members.Status) error {
 	if k.caughtUp || len(s.Members) > 1 || len(s.Alarms) > 0 { // compacting begins with a write, which an alarm prevents
 		return nil
