@@ -8,7 +8,7 @@ import (
 
 const (
 	commandNeeds = 18 << 20 // bytes: what packages allocate when they are initialized, and a little more
-	hugePage     = 2 << 20  // bytes
+	pages        = 64 << 10 // bytes: what pages of every size begin at, also those of arm64
 	populate     = 23       // MADV_POPULATE_WRITE, since Linux 5.14; package syscall lacks it
 )
 
@@ -17,9 +17,9 @@ const (
 // huge pages they keep more memory, and need more processor time where the virtual machine's host has none for them. size must be less than 32 MiB, or the
 // runtime gives the memory back; see first.
 func mapMemory(size uintptr) {
-	heap := make([]byte, size+hugePage)
+	heap := make([]byte, size+pages)
 	start := unsafe.Pointer(&heap[0])
-	start = unsafe.Add(start, -uintptr(start)&(hugePage-1))
+	start = unsafe.Add(start, -uintptr(start)&(pages-1))
 	// Without effect, the pages are mapped one after the other.
 	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, uintptr(start), size, syscall.MADV_HUGEPAGE)
 	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, uintptr(start), size, populate)
