@@ -180,6 +180,11 @@ func prepare(cfg config.Config, report *state.Recorder) error {
 	if err := host.EnsureServiceRoutes(l, cfg.Node.IPs, cfg.Network.ServiceCIDRs); err != nil {
 		return fmt.Errorf("preparing the network: %w", err)
 	}
+	if !cfg.Disabled("kube-proxy") {
+		if err := kubeproxy.DropUntilSynced(cfg.Network.ServiceCIDRs); err != nil {
+			logrus.WithError(err).Warn("connections to Services may leave the node until kube-proxy has written its rules")
+		}
+	}
 	if err := setPath(cfg.Dirs); err != nil {
 		return err
 	}

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,30 +25,13 @@ import (
 
 // TestObservability shows what a cluster tells about itself.
 func TestObservability(t *testing.T) {
-	answered := unanswered(t)
 	c := cluster.Start(t, "observability", cluster.Options{Config: "coracle", Images: []string{"busybox"}})
 	spans := &Collector{}
 	serve(t, c, spans)
-	answered()
 	c.Run(t, "traces", func(t *testing.T, s cluster.Space) { traces(t, s, spans) })
 	c.Run(t, "metrics", metrics)
 	c.Run(t, "a client that goes away", func(t *testing.T, s cluster.Space) { givenUp(t, s, spans) })
 	c.Run(t, "events", events)
-}
-
-// unanswered makes this machine refuse packets that leave a node for the collector's Service, until there is one and answered is called. The kubelet keeps its
-// first connection, which it may open before kube-proxy runs: where a network answers for every address, it would not be one to the collector.
-func unanswered(t *testing.T) (answered func()) {
-	t.Helper()
-	route := func(do string) {
-		if out, err := exec.Command("ip", "route", do, "unreachable", "10.43.0.60/32").CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, out)
-		}
-	}
-	route("replace")
-	answered = sync.OnceFunc(func() { route("delete") })
-	t.Cleanup(answered)
-	return answered
 }
 
 // serve serves the collector in this process, behind a Service with the address that the settings name.
