@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -261,9 +262,13 @@ func (g *Group) runWhile(ctx, needed context.Context, u *Unit) error {
 // set changes a unit's status and calls OnChange.
 func (g *Group) set(u *Unit, change func(*Status)) {
 	g.mu.Lock()
+	before := u.status
 	change(&u.status)
+	same := reflect.DeepEqual(before, u.status) // as when a unit still waits for what it has waited for
 	g.mu.Unlock()
-	g.notify()
+	if !same {
+		g.notify()
+	}
 }
 
 func (g *Group) notify() {

@@ -165,6 +165,7 @@ func (w *waiting) look(ctx context.Context, dirs paths.Dirs) (missing []string, 
 	if err != nil {
 		return nil, false, err
 	}
+	now := processes{cfg.Dirs, map[string]process{}}
 	for _, c := range w.wanted {
 		why := "coracle has not been started"
 		if ok {
@@ -174,7 +175,7 @@ func (w *waiting) look(ctx context.Context, dirs paths.Dirs) (missing []string, 
 				}
 				continue
 			}
-			if why = unready(cfg.Dirs, c); w.withoutNetwork && cfg.Network.Backend == config.BackendNone && strings.Contains(why, networkMissing) {
+			if why = now.unready(c); w.withoutNetwork && cfg.Network.Backend == config.BackendNone && strings.Contains(why, networkMissing) {
 				why = ""
 			}
 		}
@@ -218,13 +219,35 @@ func brief(text string) string {
 	return text
 }
 
-// unready returns why a condition's unit is not ready, "" if it is ready.
-func unready(dirs paths.Dirs, c condition) string {
-	front, ok, err := state.Read(dirs, state.Front)
-	if err != nil {
-		return err.Error()
+// processes reads the states of processes, each once.
+type processes struct {
+	dirs paths.Dirs
+	read map[string]process
+}
+
+type process struct {
+	state.Process
+	runs bool
+	err  error
+}
+
+func (r processes) named(name string) process {
+	p, ok := r.read[name]
+	if !ok {
+		p.Process, ok, p.err = state.Read(r.dirs, name)
+		p.runs = ok && p.Alive()
+		r.read[name] = p
 	}
-	if !ok || !front.Alive() {
+	return p
+}
+
+// unready returns why a condition's unit is not ready, "" if it is ready.
+func (r processes) unready(c condition) string {
+	front := r.named(state.Front)
+	if front.err != nil {
+		return front.err.Error()
+	}
+	if !front.runs {
 		return "coracle is not running"
 	}
 	for _, phase := range front.Phases {
@@ -232,11 +255,11 @@ func unready(dirs paths.Dirs, c condition) string {
 			return "coracle is waiting to join: " + phase.Waiting
 		}
 	}
-	p, ok, err := state.Read(dirs, c.process)
-	if err != nil {
-		return err.Error()
+	p := r.named(c.process)
+	if p.err != nil {
+		return p.err.Error()
 	}
-	if !ok || !p.Alive() {
+	if !p.runs {
 		why := "the process " + c.process + " has not started"
 		if last := front.Child(c.process).LastExit; last != "" {
 			why += "; the last one " + last
