@@ -61,7 +61,7 @@ func TestPatched(t *testing.T) {
 	if err := WritePatched("apiserver,client-go,controller-manager,fifo,kubernetes,caddy,cadvisor,cgroups,jsonschema,controller-runtime,quic-go,knftables", root, out); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"cgroups/fs", "jsonschema", "quic-go/http3"} { // they want what is not read, the Internet, and modules of tests
+	for _, dir := range []string{"cgroups/fs", "jsonschema", "knftables", "quic-go/http3"} { // they want what is not read, the Internet, flow tables, and modules of tests
 		upstream, err := filepath.Glob(filepath.Join(out, dir, "*_test.go"))
 		if err != nil || len(upstream) == 0 {
 			t.Fatalf("upstream's tests of %s are %q, %v", dir, upstream, err)

@@ -343,20 +343,22 @@ func TestTaken(t *testing.T) {
 
 // TestSiteChangesDuringHandshake: a connection whose handshake was answered for the site before, which may have wanted other client certificates, serves no request.
 func TestSiteChangesDuringHandshake(t *testing.T) {
-	var served atomic.Int32
-	answer := func(w http.ResponseWriter, _ *http.Request) { served.Add(1) }
-	before, after := site(t, answer), site(t, answer)
+	var old, served atomic.Int32
+	count := func(n *atomic.Int32) http.HandlerFunc {
+		return func(http.ResponseWriter, *http.Request) { n.Add(1) }
+	}
+	before, after := site(t, count(&old)), site(t, count(&served))
 	s, address := serve(t, before, &sockets{})
 	c := clientAt(t, "127.0.0.1", asIs)
 	c.tls.VerifyConnection = func(tls.ConnectionState) error { // the client has still to answer
 		s.Apply([]Site{after})
 		return nil
 	}
-	if got := c.get(t, address, http.MethodGet, ""); served.Load() > 0 {
+	if got := c.get(t, address, http.MethodGet, ""); old.Load() > 0 { // it comes again by itself if it hears in time that the connection ends
 		t.Errorf("a request was served: %q", got)
 	}
 	c.tls.VerifyConnection = nil
-	if got := c.get(t, address, http.MethodGet, ""); served.Load() != 1 {
+	if got := c.get(t, address, http.MethodGet, ""); served.Load() == 0 {
 		t.Errorf("a client that comes again is not served: %q", got)
 	}
 }

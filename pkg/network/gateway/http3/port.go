@@ -144,7 +144,8 @@ func (o ofGeneration) Accept(ctx context.Context) (*quic.Conn, error) {
 		select {
 		case conn := <-o.accepted:
 			v, ok := conn.Context().Value(visitKey{}).(*visit)
-			if ok && v.of.Load() == o.own && ctx.Err() == nil { // a server that ends would drop it without a word
+			// A server whose site has changed has not always been told yet, and one that ends would drop it without a word.
+			if ok && v.of.Load() == o.own && o.current.Load() == o.own && ctx.Err() == nil {
 				return conn, nil
 			}
 			_ = conn.CloseWithError(quic.ApplicationErrorCode(upstream.ErrCodeNoError), "")
