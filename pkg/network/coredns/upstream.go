@@ -3,6 +3,7 @@ package coredns
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -204,6 +205,9 @@ func probe(ctx context.Context, address netip.AddrPort, domain string, want neti
 	defer cancel()
 	answer, err := dns.ExchangeContext(ctx, new(dns.Msg).SetQuestion(name, qtype), address.String())
 	if err != nil {
+		if op := new(net.OpError); errors.As(err, &op) {
+			err = op.Err // its text has this try's port
+		}
 		return fmt.Errorf("asking %s for %s: %w", address, name, err)
 	}
 	for _, rr := range answer.Answer {
