@@ -181,7 +181,7 @@ func prepare(cfg config.Config, report *state.Recorder) error {
 		return fmt.Errorf("preparing the network: %w", err)
 	}
 	if !cfg.Disabled("kube-proxy") {
-		if err := kubeproxy.DropUntilSynced(cfg.Network.ServiceCIDRs); err != nil {
+		if err := kubeproxy.DropUntranslated(cfg.Network.ServiceCIDRs); err != nil {
 			logrus.WithError(err).Warn("connections to Services may leave the node until kube-proxy has written its rules")
 		}
 	}

@@ -348,11 +348,11 @@ func testRevoked(t *testing.T, c *hosts.Cluster) {
 			}
 		}
 		asking.Wait()
+		took = append(took, worst.Sub(removed))
+		c.AwaitHealthy(began, 3*time.Minute) // a server that starts refuses by 503 what it does not serve yet
 		for _, h := range c.Servers {
 			x.wantRefused(t, h, joinToken)
 		}
-		took = append(took, worst.Sub(removed))
-		c.AwaitHealthy(began, 3*time.Minute)
 		hosts.Eventually(t, 20*time.Second, func() error { // the API server caches that a token is valid for ten seconds
 			if code, text := x.try(t.Context(), first, nil, token, http.MethodGet, "/api/v1/pods", nil); code != http.StatusUnauthorized {
 				return fmt.Errorf("with the token of a pod: %d %s", code, text)

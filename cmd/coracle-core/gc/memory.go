@@ -8,7 +8,7 @@ import (
 
 const (
 	commandNeeds = 18 << 20 // bytes: what packages allocate when they are initialized, and a little more
-	pages        = 64 << 10 // bytes: what pages of every size begin at, also those of arm64
+	pages        = 64 << 10 // bytes: a multiple of the size of a page, also on arm64
 	populate     = 23       // MADV_POPULATE_WRITE, since Linux 5.14; package syscall lacks it
 )
 

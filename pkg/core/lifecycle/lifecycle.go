@@ -85,7 +85,7 @@ type Unit struct {
 type Group struct {
 	// Log logs one line per event. Nil is logrus' standard logger.
 	Log logrus.FieldLogger
-	// OnChange is called with the status of all units after each event, in the order of Add. It must not block for long.
+	// OnChange is called with the status of all units after each event that changes one, in the order of Add. It must not block for long.
 	OnChange func([]Status)
 	// OnSettings is called with the settings of a unit that reports them with RunsWith. Units call it at the same time.
 	OnSettings func(unit string, settings any)

@@ -183,6 +183,7 @@ func (w *waiting) look(ctx context.Context, dirs paths.Dirs) (missing []string, 
 			if err := c.probe(ctx, cfg); err != nil {
 				why, probed = err.Error(), true
 			}
+			clear(now.read) // a probe may take seconds
 		}
 		w.say(c.name, why)
 		if why != "" {

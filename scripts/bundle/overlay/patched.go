@@ -58,9 +58,7 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 	// all pods every second. Its certificates can be replaced while it runs. The API server's requests to kubelets go on when their certificate is replaced.
 	// It asks the runtime once where a container's log is, and not every 10 s. Its search for unused images goes on when a container is removed
 	// meanwhile: upstream's gives up for five minutes, as after each start that finds containers to remove (v1.37.1, handleImageVolumes). kube-proxy does not
-	// search iptables for each rule that its other modes make, nor load the module of ipvs to see that there is none. It drops what is sent to an address of
-	// a Service that does not exist as soon as it hears of the networks of Services: upstream's may do it an hour later, and until then such packets
-	// leave the node, for anybody to answer (v1.37.1, OnServiceCIDRsChanged of mode nftables asks for no sync).
+	// search iptables for each rule that its other modes make, nor load the module of ipvs to see that there is none.
 	"kubernetes": {"k8s.io/kubernetes", []string{"LICENSE", "go.mod", "cmd", "pkg", "plugin", "third_party"}, []change{
 		{file: "pkg/kubelet/volumemanager/volume_manager.go", old: importOfWait, new: importOfOndemand},
 		{file: "pkg/kubelet/volumemanager/reconciler/reconciler.go", old: importOfWait, new: importOfOndemand},
@@ -83,7 +81,6 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "pkg/kubelet/pleg/generic.go", old: "\tglobalRelistTimer clock.Timer\n", new: "\tglobalRelistTimer clock.Timer\n\tpace\n"},
 		{file: "pkg/kubelet/pleg/generic.go", old: "g.globalRelistTimer.Reset(g.relistDuration.RelistPeriod)", new: "g.later()", times: 2},
 		{file: "pkg/kubelet/pleg/generic.go", old: "\tcase req := <-g.relistRequests:\n", new: "\tcase <-kubecontainer.Wanted:\n\t\tg.sooner(soon)\n\tcase <-active:\n\t\tg.sooner(g.relistDuration.RelistPeriod)\n\tcase req := <-g.relistRequests:\n\t\tg.sooner(g.relistDuration.RelistPeriod)\n"},
-		{file: "pkg/proxy/nftables/proxier.go", old: "\tproxier.serviceCIDRs = strings.Join(cidrsForProxier, \",\")\n", new: "\tproxier.serviceNetworks(strings.Join(cidrsForProxier, \",\"))\n"},
 		{file: "pkg/proxy/iptables/cleanup.go", old: "\tlogger := klog.FromContext(ctx)\n", new: "\tif nothingLeft(ipt) {\n\t\treturn false\n\t}\n\tlogger := klog.FromContext(ctx)\n"},
 		{file: "pkg/proxy/ipvs/cleanup.go", old: "\t\"os/exec\"\n", new: "\t\"os\"\n"},
 		{file: "pkg/proxy/ipvs/cleanup.go", old: "exec.Command(\"modprobe\", \"-va\", \"ip_vs\").CombinedOutput()", new: "os.Stat(\"/proc/net/ip_vs\")"},
@@ -95,7 +92,6 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		"pkg/kubelet/logs/coracle.go":                    "files/kubernetes/logs.go.txt",
 		"pkg/kubelet/pleg/coracle.go":                    "files/kubernetes/pleg.go.txt",
 		"pkg/proxy/iptables/coracle.go":                  "files/kubernetes/iptables.go.txt",
-		"pkg/proxy/nftables/coracle.go":                  "files/kubernetes/nftables.go.txt",
 		"pkg/kubelet/volumemanager/ondemand/ondemand.go": "files/kubernetes/ondemand.go.txt",
 	}},
 	// nft takes 15 to 40 ms of a processor for each run, and a node's start had it run 32 times: each New asked for its version and for what the kernel

@@ -88,7 +88,6 @@ func TestPatched(t *testing.T) {
 		"kubernetes/pkg/kubelet/logs":                   "files/kubernetes/logs_test.go.txt",
 		"kubernetes/pkg/kubelet/pleg":                   "files/kubernetes/pleg_test.go.txt",
 		"kubernetes/pkg/proxy/iptables":                 "files/kubernetes/iptables_test.go.txt",
-		"kubernetes/pkg/proxy/nftables":                 "files/kubernetes/nftables_test.go.txt",
 		"knftables":                                     "files/knftables/nftables_test.go.txt",
 		"quic-go/http3":                                 "files/quic-go/http3_test.go.txt",
 		"kubernetes/pkg/kubelet/volumemanager/ondemand": "files/kubernetes/ondemand_test.go.txt",
@@ -108,7 +107,7 @@ func TestPatched(t *testing.T) {
 	// With the settings of scripts/build, which has compiled most of it.
 	test := exec.Command("go", "test", "-trimpath", "-tags", strings.TrimSpace(string(tags)), "-count=1", "-timeout=1m", "-modfile", filepath.Join(out, "go.mod"), patches["fifo"].module,
 		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/images", "k8s.io/kubernetes/pkg/kubelet/logs", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand",
-		"k8s.io/kubernetes/pkg/proxy/iptables", "k8s.io/kubernetes/pkg/proxy/nftables",
+		"k8s.io/kubernetes/pkg/proxy/iptables",
 		"./pkg/network/gateway/dataplane", "./pkg/network/gateway/http3", patches["quic-go"].module+"/http3", "github.com/google/cadvisor/lib/manager", "github.com/opencontainers/cgroups/fs",
 		patches["jsonschema"].module, patches["knftables"].module, "k8s.io/apiserver/pkg/server/options", "k8s.io/apiserver/pkg/storage/cacher", "k8s.io/controller-manager/pkg/clientbuilder", "k8s.io/apiserver/pkg/storage/storagebackend/factory", "sigs.k8s.io/controller-runtime/pkg/client/apiutil")
 	test.Dir = root

@@ -358,7 +358,8 @@ func TestSiteChangesDuringHandshake(t *testing.T) {
 		t.Errorf("a request was served: %q", got)
 	}
 	c.tls.VerifyConnection = nil
-	if got := c.get(t, address, http.MethodGet, ""); served.Load() == 0 {
+	n := served.Load()
+	if got := c.get(t, address, http.MethodGet, ""); served.Load() != n+1 || old.Load() > 0 {
 		t.Errorf("a client that comes again is not served: %q", got)
 	}
 }
