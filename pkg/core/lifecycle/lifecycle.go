@@ -259,7 +259,7 @@ func (g *Group) runWhile(ctx, needed context.Context, u *Unit) error {
 	return err
 }
 
-// set changes a unit's status and calls OnChange.
+// set changes a unit's status, and calls OnChange if that makes a difference.
 func (g *Group) set(u *Unit, change func(*Status)) {
 	g.mu.Lock()
 	before := u.status
