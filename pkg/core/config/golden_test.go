@@ -186,5 +186,11 @@ func referenceText(s setting) string {
 	if s.short != "" {
 		out += "; short flag `-" + s.short + "`"
 	}
+	switch s.shared {
+	case withAll:
+		out += "; from the cluster"
+	case withServers, contentWithServers:
+		out += "; servers have it from the cluster"
+	}
 	return out
 }

@@ -99,7 +99,7 @@ func snapshotTable() []setting {
 			help: "When this server makes a copy, as in crontab, or @hourly, @daily, @weekly"},
 		{name: "etcd-snapshot-retention", arg: "NUMBER", def: "5", field: aCount(func(c *Config) *int { return &c.Snapshots.Retention }), group: groupCopies,
 			help: "How many copies made by schedule are kept; 0 keeps all"},
-		{name: "etcd-snapshot-dir", arg: "DIR", note: "snapshots in the data directory", field: decodedAs(func(c Config) string { return c.Snapshots.Dir }), group: groupCopies,
+		{name: "etcd-snapshot-dir", arg: "DIR", note: "server/snapshots in the data directory", field: decodedAs(func(c Config) string { return c.Snapshots.Dir }), group: groupCopies,
 			help: "Where copies are kept; best another disk"},
 		{name: "etcd-snapshot-name", arg: "NAME", def: DefaultSnapshotName, field: bind(func(c *Config) *string { return &c.Snapshots.Name }, (*decoder).copyName, func(s string) string { return s }), group: groupCopies,
 			help: "What the names of these copies begin with"},
