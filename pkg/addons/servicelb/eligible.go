@@ -86,9 +86,12 @@ func untolerated(n *corev1.Node, s *corev1.Service) string {
 	return ""
 }
 
-// tolerations returns the tolerations in a Service's annotation, in YAML or JSON; none if it cannot be parsed.
+// mostTolerations is how long the annotation with tolerations may be, in bytes. It is parsed for each node, and in YAML a short text can stand for a long one.
+const mostTolerations = 4 << 10
+
+// tolerations returns the tolerations in a Service's annotation, in YAML or JSON; none if it is too long or cannot be parsed.
 func tolerations(s *corev1.Service) (out []corev1.Toleration) {
-	if text := s.Annotations[k3sTolerations]; text != "" {
+	if text := s.Annotations[k3sTolerations]; text != "" && len(text) <= mostTolerations {
 		if yaml.Unmarshal([]byte(text), &out) != nil {
 			return nil
 		}

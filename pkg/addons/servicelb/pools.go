@@ -130,7 +130,9 @@ func requested(s *corev1.Service) (out []netip.Addr, problem string) {
 		if slices.ContainsFunc(out, func(b netip.Addr) bool { return a != b && family(a) == family(b) }) {
 			return nil, fmt.Sprintf("it asks for more than one %s address", family(a))
 		}
-		out = append(out, a)
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
 	}
 	return out, ""
 }

@@ -208,3 +208,20 @@ func TestPoolsExist(t *testing.T) {
 		t.Error(there, err)
 	}
 }
+
+// TestLongAnnotations: what a Service's annotations say is neither parsed nor compared for long, which would keep the controller from others' Services.
+func TestLongAnnotations(t *testing.T) {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+		k3sTolerations:     "[{key: gpu}]" + strings.Repeat(" ", mostTolerations-12),
+		wantedAddresses[0]: strings.Repeat("192.0.2.1,", 20_000) + "2001:db8::1",
+	}}}
+	if got := tolerations(s); len(got) != 1 {
+		t.Errorf("the tolerations are %v", got)
+	}
+	if s.Annotations[k3sTolerations] += " "; tolerations(s) != nil {
+		t.Error("an annotation that is too long is parsed")
+	}
+	if got, problem := requested(s); problem != "" || len(got) != 2 {
+		t.Errorf("%d addresses are asked for: %q", len(got), problem)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/kubernetes/pkg/apis/certificates"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -50,6 +51,17 @@ func TestChain(t *testing.T) {
 	} {
 		if got := admit(c.sub, c.is, c.was); got != c.want {
 			t.Errorf("%s of %s: %q instead of %q", c.sub, c.is.Spec.SignerName, got, c.want)
+		}
+	}
+}
+
+// TestLargeRequest: a request for a certificate is refused before its signature is checked if its key can only be meant to take the server's time.
+func TestLargeRequest(t *testing.T) {
+	for size, ok := range map[int]bool{2 << 10: true, mostRequest: true, mostRequest + 1: false} {
+		r := &certificates.CertificateSigningRequest{Spec: certificates.CertificateSigningRequestSpec{Request: make([]byte, size)}}
+		err := New(config.Config{Dirs: paths.Dirs{Data: t.TempDir()}}).Admit(t.Context(), attributes("system:node:worker", "", r, nil), nil)
+		if (err == nil) != ok || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
 }

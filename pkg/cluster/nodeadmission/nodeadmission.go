@@ -98,10 +98,13 @@ func (p *Plugin) ValidateInitialization() error {
 	return nil
 }
 
-// Admit leaves out what a node may not say of itself, and completes kubelets' certificates.
+// Admit leaves out what a node may not say of itself, refuses huge requests for certificates, and completes kubelets' certificates.
 func (p *Plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if node, is, was, ok := podOf(a); ok {
 		return p.admitPod(ctx, a, node, is, was)
+	}
+	if err := checkRequest(a); err != nil {
+		return err
 	}
 	p.chain(a)
 	w, ok := p.write(ctx, a)

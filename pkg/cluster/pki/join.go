@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -71,6 +72,9 @@ func checkNodeRequest(csr []byte, node string) (*x509.CertificateRequest, error)
 	return r, nil
 }
 
+// mostBits is the length of the longest RSA key of a certificate request, as in crypto/tls. Checking a signature of a key of megabytes takes minutes.
+const mostBits = 8192
+
 // ParseRequest parses a PKCS #10 request in PEM form and checks its signature. The error is a message for the machine that sent the request.
 func ParseRequest(csr []byte) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(csr)
@@ -80,6 +84,9 @@ func ParseRequest(csr []byte) (*x509.CertificateRequest, error) {
 	r, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("the certificate request is damaged: %w", err)
+	}
+	if key, ok := r.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > mostBits {
+		return nil, fmt.Errorf("the certificate request has a key of %d bits; at most %d are possible", key.N.BitLen(), mostBits)
 	}
 	if err := r.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("the certificate request is not signed with its key: %w", err)

@@ -2,14 +2,18 @@ package pki
 
 import (
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"io/fs"
 	"maps"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -181,6 +185,45 @@ func TestServerJoins(t *testing.T) {
 		}
 		if info, err := os.Stat(filepath.Join(second.Dirs.PKI(), name)); err != nil || strings.HasSuffix(name, ".key") && info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+}
+
+// TestLongKey: the signature of a request with a key that nobody needs is not checked, because that would take long.
+func TestLongKey(t *testing.T) {
+	_, signer, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(nil, &x509.CertificateRequest{}, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct {
+		Info struct {
+			Version    int
+			Subject    asn1.RawValue
+			Key        asn1.RawValue
+			Attributes asn1.RawValue
+		}
+		Algorithm pkix.AlgorithmIdentifier
+		Signature asn1.BitString
+	}
+	if _, err := asn1.Unmarshal(der, &r); err != nil {
+		t.Fatal(err)
+	}
+	for bits, want := range map[int]string{mostBits: "is not signed with its key", mostBits + 1: "has a key of 8193 bits; at most 8192 are possible"} {
+		n := new(big.Int).SetBit(new(big.Int).Lsh(big.NewInt(1), uint(bits-1)), 0, 1)
+		key, err := x509.MarshalPKIXPublicKey(&rsa.PublicKey{N: n, E: 65537})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Info.Key = asn1.RawValue{FullBytes: key}
+		if der, err = asn1.Marshal(r); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ParseRequest(pem.EncodeToMemory(&pem.Block{Type: blockRequest, Bytes: der})); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bits: %v", bits, err)
 		}
 	}
 }

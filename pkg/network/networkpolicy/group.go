@@ -15,6 +15,7 @@ import (
 type pod struct {
 	metav1.ObjectMeta // name, namespace, UID, resource version and labels only
 	local             bool
+	mirror            bool         // of a static pod, without labels: no peer of others
 	addrs             []netip.Addr // from its status; ignored for pods of this node
 	ports             []namedPort
 }
@@ -55,6 +56,7 @@ func newPod(p *corev1.Pod, node string) *pod {
 	uid := string(p.UID)
 	if static := p.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
 		uid = static // the kubelet's UID of a static pod; the object has another
+		out.mirror = len(p.Labels) == 0
 	}
 	out.UID = podKey(p.Namespace, p.Name, uid)
 	for _, ip := range p.Status.PodIPs {
@@ -149,8 +151,12 @@ func (e *engine) count(m member, count func(countedSet, elem)) {
 func portElem(addr elem, p namedPort) elem { return elem{a: addr.a, proto: p.proto, port: p.number} }
 
 // selects reports whether a pod belongs to a group. A namespaceSelector never selects a namespace whose labels are not known yet,
-// because a selector can match the absence of a label.
+// because a selector can match the absence of a label. For the same reason it selects no mirror without labels: a node can make one in any namespace,
+// with an address of its own, and the API server leaves out its labels (see pkg/cluster/nodeadmission).
 func (e *engine) selects(spec *groupSpec, p *pod) bool {
+	if p.mirror {
+		return false
+	}
 	for _, peer := range spec.peers {
 		if !peer.crossNamespace() && peer.namespace != p.Namespace || !peer.pods.Matches(labels.Set(p.Labels)) {
 			continue

@@ -2,6 +2,7 @@ package networkpolicy
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +31,36 @@ func TestNewPod(t *testing.T) {
 	p.Annotations[corev1.MirrorPodAnnotationKey] = "static"
 	if got := newPod(p, "there"); got.local || got.UID != "x/p/static" {
 		t.Errorf("a static pod elsewhere: %+v", got)
+	}
+}
+
+// TestMirrorIsNoPeer: a node that makes mirrors of static pods in other namespaces is not let in where all pods of these namespaces are.
+func TestMirrorIsNoPeer(t *testing.T) {
+	policy := denyAll("x")
+	policy.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}}
+	e := newEngine([]family{4})
+	if err := e.setPolicy(policy); err != nil {
+		t.Fatal(err)
+	}
+	mirror := func(name, ip string, labels map[string]string) *pod {
+		return newPod(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: "u", Labels: labels, Annotations: map[string]string{corev1.MirrorPodAnnotationKey: name}},
+			Status:     corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: ip}}},
+		}, "here")
+	}
+	e.attach(at(podOf("x", "app", nil, true, nil), "10.42.0.2"))
+	e.setPod(podOf("x", "app", nil, true, nil))
+	e.setPod(podOf("x", "friend", nil, false, nil, "10.42.1.2"))
+	e.setPod(mirror("labelled", "10.42.1.3", map[string]string{"app": "a"}))
+	e.setPod(mirror("stranger", "10.42.1.4", nil))
+	var peers []string
+	for _, g := range e.groups {
+		for a := range e.table.sets[groupSet(g.spec.key, 4)].elems {
+			peers = append(peers, a.a.String())
+		}
+	}
+	if slices.Sort(peers); fmt.Sprint(peers) != "[10.42.0.2 10.42.1.2 10.42.1.3]" {
+		t.Errorf("the peers are %v", peers)
 	}
 }
 

@@ -171,6 +171,11 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "pkg/clientbuilder/client_builder_dynamic.go", old: accountOfConfig, new: ""},
 		{file: "pkg/clientbuilder/client_builder_dynamic.go", old: accountOfToken, new: "\t\ttr, inErr := ts.createToken("},
 	}, map[string]string{"pkg/clientbuilder/coracle.go": "files/controller-manager/clientbuilder.go.txt"}},
+	// An alias in a document of YAML is four bytes, and may stand for a text of a megabyte in each of a hundred thousand places: whoever may send the API server
+	// any request, as all pods may, could have it take all memory, with etcd in the same process (v1.6.0, yamlToJSONTarget; yaml.v2 limits nodes, not bytes).
+	"yaml": {"sigs.k8s.io/yaml", nil, []change{
+		{file: "yaml.go", old: "\terr := unmarshalFn(yamlBytes, &yamlObj)\n", new: "\terr := unmarshalFn(yamlBytes, &yamlObj)\n\tif err == nil {\n\t\terr = checkAliases(yamlBytes, yamlObj)\n\t}\n"},
+	}, map[string]string{"coracle.go": "files/yaml/yaml.go.txt"}},
 	"jsonschema": {"github.com/santhosh-tekuri/jsonschema/v6", nil, []change{
 		{file: "compiler.go", old: "func NewCompiler() *Compiler {\n", new: "func NewCompiler() *Compiler {\n\tcompileMetaschemas()\n\treturn newCompiler()\n}\n\nfunc newCompiler() *Compiler {\n"},
 		{file: "draft.go", old: "\t\"strings\"\n", new: "\t\"strings\"\n\t\"sync\"\n"},

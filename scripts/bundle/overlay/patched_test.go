@@ -89,6 +89,7 @@ func TestPatched(t *testing.T) {
 		"kubernetes/pkg/kubelet/pleg":                   "files/kubernetes/pleg_test.go.txt",
 		"kubernetes/pkg/proxy/iptables":                 "files/kubernetes/iptables_test.go.txt",
 		"knftables":                                     "files/knftables/nftables_test.go.txt",
+		"yaml":                                          "files/yaml/yaml_test.go.txt",
 		"quic-go/http3":                                 "files/quic-go/http3_test.go.txt",
 		"kubernetes/pkg/kubelet/volumemanager/ondemand": "files/kubernetes/ondemand_test.go.txt",
 	} {
@@ -109,7 +110,7 @@ func TestPatched(t *testing.T) {
 		"k8s.io/kubernetes/pkg/kubelet/certificate", "k8s.io/kubernetes/pkg/kubelet/client", "k8s.io/kubernetes/pkg/kubelet/images", "k8s.io/kubernetes/pkg/kubelet/logs", "k8s.io/kubernetes/pkg/kubelet/pleg", "k8s.io/kubernetes/pkg/kubelet/volumemanager/ondemand",
 		"k8s.io/kubernetes/pkg/proxy/iptables",
 		"./pkg/network/gateway/dataplane", "./pkg/network/gateway/http3", patches["quic-go"].module+"/http3", "github.com/google/cadvisor/lib/manager", "github.com/opencontainers/cgroups/fs",
-		patches["jsonschema"].module, patches["knftables"].module, "k8s.io/apiserver/pkg/server/options", "k8s.io/apiserver/pkg/storage/cacher", "k8s.io/controller-manager/pkg/clientbuilder", "k8s.io/apiserver/pkg/storage/storagebackend/factory", "sigs.k8s.io/controller-runtime/pkg/client/apiutil")
+		patches["jsonschema"].module, patches["knftables"].module, patches["yaml"].module, "k8s.io/apiserver/pkg/server/options", "k8s.io/apiserver/pkg/storage/cacher", "k8s.io/controller-manager/pkg/clientbuilder", "k8s.io/apiserver/pkg/storage/storagebackend/factory", "sigs.k8s.io/controller-runtime/pkg/client/apiutil")
 	test.Dir = root
 	if out, err := test.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)

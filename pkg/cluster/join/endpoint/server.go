@@ -65,6 +65,8 @@ type Server struct {
 	// Gateway serves agents that are gateways, likewise.
 	Gateway http.Handler
 
+	checks checks
+
 	// Log gets a line for each machine that joins or is refused. Nil means logrus' standard logger.
 	Log logrus.FieldLogger
 }
@@ -281,7 +283,7 @@ func (s *Server) forNodes(handler func() http.Handler, absent string) http.Handl
 	return func(w http.ResponseWriter, r *http.Request) {
 		who, err := callerOf(r)
 		if err == nil {
-			err = s.checkNode(r, who)
+			err = s.checks.one(who.name, func() error { return s.checkNode(r, who) })
 		}
 		if err == nil && handler() == nil {
 			err = newRefusal(http.StatusNotFound, "%s", absent)
