@@ -77,6 +77,7 @@ func bearer(t *testing.T, text string) string {
 type asker struct {
 	b      *badJoins
 	bearer string
+	format string // Content-Type of what it sends
 	pair   *tls.Certificate
 }
 

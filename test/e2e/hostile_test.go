@@ -244,6 +244,25 @@ func (b *badJoins) load(t *testing.T) map[string]struct {
 			defer headers.Wait()
 			return byByte(begin(1000), strings.Repeat(" ", 1000))
 		}},
+		"small for what they take": {2, func(t *testing.T) error {
+			aliases := "kind: SelfSubjectAccessReview\napiVersion: authorization.k8s.io/v1\nspec: [&a " + strings.Repeat("A", 1<<20) + strings.Repeat(", *a", 1<<18) + "]\n"
+			key := fmt.Sprintf(`{"kind": "CertificateSigningRequest", "apiVersion": "certificates.k8s.io/v1", "metadata": {"name": "long"}, "spec": {"request": "%s",
+				"signerName": "kubernetes.io/kube-apiserver-client-kubelet", "usages": ["client auth"]}}`, bytes.Repeat([]byte("AAAA"), 1<<19))
+			for _, r := range []struct {
+				format, path, body string
+				want               int
+			}{
+				{"application/yaml", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", aliases, http.StatusBadRequest},
+				{"application/json", "/apis/certificates.k8s.io/v1/certificatesigningrequests", key, http.StatusForbidden},
+			} {
+				sender := node
+				sender.format = r.format
+				if code, err := sender.post(t, r.path, []byte(r.body)); err != nil || code != r.want {
+					return fmt.Errorf("%s: the answer is %d, %w", r.path, code, err)
+				}
+			}
+			return nil
+		}},
 		"replayed, many at once": {joinsAtOnce(), func(t *testing.T) error {
 			code, err := agent.post(t, join.PathAgent, request)
 			if err == nil && code != http.StatusOK && code != http.StatusTooManyRequests && code != http.StatusServiceUnavailable {
@@ -275,11 +294,14 @@ func (a asker) post(t *testing.T, path string, body []byte) (int, error) {
 	}
 	secure := tls.Client(conn, config)
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
-	authorization := ""
+	header := ""
 	if a.bearer != "" {
-		authorization = "Authorization: Bearer " + a.bearer + "\r\n"
+		header = "Authorization: Bearer " + a.bearer + "\r\n"
 	}
-	if _, err := fmt.Fprintf(secure, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n", path, authorization, len(body)); err != nil {
+	if a.format != "" {
+		header += "Content-Type: " + a.format + "\r\n"
+	}
+	if _, err := fmt.Fprintf(secure, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n", path, header, len(body)); err != nil {
 		return 0, err
 	}
 	go func() { _, _ = secure.Write(body) }()
