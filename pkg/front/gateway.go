@@ -116,6 +116,9 @@ func (f *front) gatewayProgram() (supervise.Program, error) {
 	}, err
 }
 
+// retryGateway is how long a gateway that has failed several times rests.
+const retryGateway = 30 * time.Second
+
 // runWhile runs something while it is wanted, which may be otherwise after each change, until ctx is done.
 func runWhile(ctx context.Context, changes <-chan struct{}, wanted func() bool, run func(context.Context) error) {
 	var stop context.CancelFunc
@@ -140,11 +143,12 @@ func runWhile(ctx context.Context, changes <-chan struct{}, wanted func() bool, 
 			stop()
 			stop = nil
 			if err != nil {
-				logrus.WithError(err).Error("Gateways and Ingresses are not served on this node until one changes")
+				logrus.WithError(err).Errorf("Gateways and Ingresses are not served on this node; the gateway is started again in %s, or when one of them changes", retryGateway)
 				select {
 				case <-ctx.Done():
 					return
 				case <-changes:
+				case <-time.After(retryGateway):
 				}
 			}
 		case <-changes:

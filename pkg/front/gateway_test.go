@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/state"
@@ -108,4 +109,22 @@ func TestPutSocket(t *testing.T) {
 	if got := <-asked; got != "GET "+gateway.AlivePath {
 		t.Errorf("the process was asked %q besides", got)
 	}
+}
+
+// TestRunsAgain: what has failed, as when memory was short, is tried again without a change.
+func TestRunsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		began, runs := time.Now(), 0
+		runWhile(ctx, nil, func() bool { return true }, func(context.Context) error {
+			if runs++; runs == 3 {
+				cancel()
+				return nil
+			}
+			return errors.New("no memory")
+		})
+		if took := time.Since(began); runs != 3 || took != 2*retryGateway {
+			t.Errorf("%d runs in %s", runs, took)
+		}
+	})
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/coracle-dev/coracle/pkg/etcd/members"
 )
@@ -57,6 +59,9 @@ func (k *checker) defragmentNow(ctx context.Context, before members.Status) (aft
 	began := time.Now()
 	k.fruitless = began
 	if err := k.Members.Defragment(ctx); err != nil {
+		if status.Code(err) == codes.Unavailable { // a backup copies the database, or etcd does not answer: nothing was tried
+			k.fruitless = time.Time{}
+		}
 		return after, err
 	}
 	took := time.Since(began).Round(time.Millisecond)

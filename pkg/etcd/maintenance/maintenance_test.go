@@ -3,6 +3,7 @@ package maintenance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"testing/synctest"
 
 	"github.com/sirupsen/logrus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/etcd/members"
@@ -30,6 +33,7 @@ type etcd struct {
 	held   bool // another server has the turn
 	stuck  bool // defragmentation frees nothing
 	fails  bool // defragmentation fails
+	copied int  // so many times a backup copies the database
 	busy   int  // so many times the backlog cannot be compacted
 	caught int  // how often its compaction was tried
 }
@@ -55,6 +59,10 @@ func (e *etcd) CompactBacklog(context.Context, int64) (int64, error) {
 
 func (e *etcd) Defragment(context.Context) error {
 	e.did = append(e.did, "defragment")
+	if e.copied > 0 {
+		e.copied--
+		return fmt.Errorf("defragmenting: %w", status.Error(codes.Unavailable, "a backup copies the database: try again later"))
+	}
 	if e.fails {
 		return errors.New("no space left on device")
 	}
@@ -66,7 +74,7 @@ func (e *etcd) Defragment(context.Context) error {
 
 func (e *etcd) Disarm(_ context.Context, a members.Alarm) error {
 	e.did = append(e.did, "disarm "+a.Kind+" of "+a.Member)
-	e.status.Alarms = slices.DeleteFunc(e.status.Alarms, func(b members.Alarm) bool { return a == b })
+	e.status.Alarms = slices.DeleteFunc(slices.Clone(e.status.Alarms), func(b members.Alarm) bool { return a == b })
 	return nil
 }
 

@@ -18,7 +18,6 @@ type placed struct {
 	told  int // gratuitous announcements so far
 	// adopted is set for an address that was there when this process started, until the votes are counted.
 	adopted bool
-	problem string    // the last one, so that it is logged once
 	probed  time.Time // when it was last looked for other machines that have it
 	warned  time.Time // of one, last
 }
@@ -106,16 +105,19 @@ func (r *running) add(address netip.Addr, now time.Time, err error) {
 // The gratuitous announcements of an address, in Beats after the first: some neighbours drop a packet or ignore one that comes too soon.
 var repeats = [...]int{0, 1, 2, 5, 12}
 
-// renew renews what the kernel would remove, and repeats announcements.
+// renew renews what the kernel would remove, and repeats announcements. An address that cannot be renewed where it is moves to the interface that it belongs
+// to now, or to another node if there is none.
 func (r *running) renew() {
 	held, _ := r.tally.Held(time.Now())
 	for address, p := range r.has {
 		if p.adopted || !slices.Contains(held, address) {
 			continue
 		}
-		if err := p.set(); err != nil && err.Error() != p.problem {
-			p.problem = err.Error()
+		if err := p.set(); err != nil { // its interface may have been removed, and be back as another one
 			r.log.WithError(err).Warnf("renewing address %s", address)
+			delete(r.has, address)
+			r.add(address, time.Now(), nil)
+			continue
 		}
 		r.tell(address, p)
 	}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/coracle-dev/coracle/pkg/network/addressvote"
 )
 
 var mac = [6]byte{2, 0, 0, 0, 0, 7}
@@ -162,6 +165,12 @@ func machine(t *testing.T) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Skipf("no network namespace: %v", err)
 	}
+	addInterface(t)
+}
+
+// addInterface adds the interface, with the addresses of the machine.
+func addInterface(t *testing.T) {
+	t.Helper()
 	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}}
 	err := netlink.LinkAdd(link)
 	for _, text := range []string{"192.0.2.5/24", "2001:db8::5/64"} {
@@ -236,4 +245,37 @@ func TestLifetime(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	t.Logf("the kernel removed an address %s after it was renewed last", time.Since(began).Round(100*time.Millisecond))
+}
+
+// TestInterfaceGone: an address moves with the interface that it belongs to, and is another node's to announce if there is none.
+func TestInterfaceGone(t *testing.T) {
+	machine(t)
+	logger, _ := test.NewNullLogger()
+	address := netip.MustParseAddr("192.0.2.9")
+	r := &running{log: logger, has: map[netip.Addr]*placed{}, refuses: map[netip.Addr]time.Time{}}
+	r.tally.SetServers([]string{"a"})
+	r.tally.Count("a", addressvote.Ballot{Seq: 1, Votes: []netip.Addr{address}}, time.Now())
+	r.add(address, time.Now(), nil)
+	remove := func() {
+		t.Helper()
+		link, err := netlink.LinkByName("eth0")
+		if err == nil {
+			err = netlink.LinkDel(link)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := r.has[address]
+	remove()
+	addInterface(t)
+	r.renew()
+	if second := r.has[address]; second == nil || second.link.Attrs().Index == first.link.Attrs().Index || len(leftovers()) != 1 {
+		t.Fatalf("when the interface is back: %+v, the kernel has %v", second, leftovers())
+	}
+	remove()
+	r.renew()
+	if _, refused := r.refuses[address]; r.has[address] != nil || !refused || !slices.Contains(r.yields, address) {
+		t.Errorf("without an interface: has %v, refuses %v, yields %v", r.has, r.refuses, r.yields)
+	}
 }

@@ -58,7 +58,7 @@ func TestPatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
-	if err := WritePatched("apiserver,client-go,controller-manager,fifo,kubernetes,caddy,cadvisor,cgroups,jsonschema,controller-runtime,quic-go,knftables", root, out); err != nil {
+	if err := WritePatched("apiserver,client-go,controller-manager,fifo,kubernetes,caddy,cadvisor,cgroups,jsonschema,controller-runtime,quic-go,knftables,yaml", root, out); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{"cgroups/fs", "jsonschema", "knftables", "quic-go/http3"} { // they want what is not read, the Internet, flow tables, and modules of tests

@@ -67,8 +67,6 @@ func (l *listener) Accept() (net.Conn, error) {
 		return c, nil
 	case <-l.closed:
 		return nil, net.ErrClosed
-	case <-l.failed:
-		return nil, l.err
 	}
 }
 

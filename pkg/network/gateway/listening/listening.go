@@ -132,8 +132,6 @@ type stream struct {
 	users    []*listener   // under the lock, the newest one last
 	changed  chan struct{} // closed when the users change
 	unused   chan struct{} // closed with the socket after its last user
-	failed   chan struct{} // closed after an error
-	err      error
 }
 
 // Listen returns a listener for an address of the network tcp. Others may have one for the same address at the same time: connections reach the newest
@@ -165,7 +163,7 @@ func (s *Sockets) Listen(network, address string) (net.Listener, error) {
 
 // add takes a socket, under the lock.
 func (s *Sockets) add(k key, l *net.TCPListener) *stream {
-	one := &stream{sockets: s, key: k, listener: l, changed: make(chan struct{}), unused: make(chan struct{}), failed: make(chan struct{})}
+	one := &stream{sockets: s, key: k, listener: l, changed: make(chan struct{}), unused: make(chan struct{})}
 	s.streams[k] = one
 	return one
 }
@@ -180,7 +178,7 @@ func (s *Sockets) closeUnused(one *stream) {
 	close(one.unused)
 }
 
-// Pauses after errors such as a lack of file descriptors.
+// Pauses after errors such as a lack of file descriptors or memory.
 const (
 	firstPause = 5 * time.Millisecond
 	lastPause  = time.Second
@@ -191,21 +189,15 @@ func (one *stream) run() {
 	<-one.sockets.settled
 	for pause := firstPause; ; {
 		accepted, err := one.listener.AcceptTCP()
-		var temporary net.Error
-		switch {
-		case err == nil:
-			pause = firstPause
-		case errors.Is(err, net.ErrClosed):
+		if errors.Is(err, net.ErrClosed) {
 			return
-		case errors.As(err, &temporary) && temporary.Temporary(): //nolint:staticcheck // as net/http does
+		}
+		if err != nil {
 			_ = lifecycle.Sleep(context.Background(), pause)
 			pause = min(2*pause, lastPause)
 			continue
-		default:
-			one.err = err
-			close(one.failed)
-			return
 		}
+		pause = firstPause
 		one.sockets.count(1)
 		c := &conn{TCPConn: accepted, sockets: one.sockets}
 		if !one.sockets.Proxied(c.RemoteAddr()) {

@@ -54,10 +54,10 @@ func (s *state) isItself(conn net.Conn, udp bool) bool {
 
 // copyBoth copies until both ends are done, one fails, or nothing has come for long.
 func (s *Server) copyBoth(l *link) {
-	l.used.Store(time.Now().UnixNano())
+	l.used.began = time.Now()
 	var idle *time.Timer
 	idle = time.AfterFunc(s.idle, func() {
-		if left := s.idle - time.Since(time.Unix(0, l.used.Load())); left > 0 {
+		if left := s.idle - l.used.idle(); left > 0 {
 			idle.Reset(left)
 			return
 		}
@@ -108,7 +108,7 @@ func (s *Server) pump(l *link, to, from net.Conn) error {
 	}
 	for {
 		err := read(func(b []byte) error {
-			l.used.Store(time.Now().UnixNano())
+			l.used.note()
 			_, err := to.Write(b)
 			return err
 		})

@@ -4,6 +4,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/network/gateway"
 )
@@ -13,7 +14,7 @@ type link struct {
 	listener string
 	protocol gateway.Protocol
 	client   net.Conn
-	used     atomic.Int64 // when data came last, in nanoseconds
+	used     lastUse
 
 	mu      sync.Mutex
 	backend net.Conn
@@ -102,3 +103,15 @@ func (l *links) closeUnless(stays func(*link) bool) {
 		}
 	}
 }
+
+// lastUse is when data came last. A step of the machine's clock does not change that.
+type lastUse struct {
+	began time.Time
+	after atomic.Int64 // nanoseconds
+}
+
+// note says that data has come.
+func (l *lastUse) note() { l.after.Store(int64(time.Since(l.began))) }
+
+// idle is for how long none has come.
+func (l *lastUse) idle() time.Duration { return time.Since(l.began) - time.Duration(l.after.Load()) }

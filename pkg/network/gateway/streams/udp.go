@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,7 +42,7 @@ type session struct {
 	endpoint string
 	checked  *state // in which the endpoint is the backend's
 	place    *list.Element
-	used     atomic.Int64
+	used     lastUse
 }
 
 // datagrams is a socket, of *net.UDPConn's methods.
@@ -126,7 +125,7 @@ func (p *packets) session(e ends) *session {
 			return nil
 		}
 	}
-	s.used.Store(time.Now().UnixNano())
+	s.used.note()
 	p.recent.MoveToFront(s.place)
 	return s
 }
@@ -173,7 +172,7 @@ func (p *packets) begin(now *state, e ends) *session {
 		conn.Close()
 		return nil
 	}
-	s := &session{ends: e, listener: listener.Name, backend: conn.(*net.UDPConn), endpoint: endpoint, checked: now}
+	s := &session{ends: e, listener: listener.Name, backend: conn.(*net.UDPConn), endpoint: endpoint, checked: now, used: lastUse{began: time.Now()}}
 	s.place = p.recent.PushFront(s)
 	p.sessions[e] = s
 	p.server.sessions.Add(1)
@@ -184,9 +183,9 @@ func (p *packets) begin(now *state, e ends) *session {
 // answer leads answers to the client until the session ends.
 func (p *packets) answer(s *session) {
 	var idle *time.Timer
-	s.used.Store(time.Now().UnixNano())
+	s.used.note()
 	idle = time.AfterFunc(p.server.idleUDP, func() {
-		if left := p.server.idleUDP - time.Since(time.Unix(0, s.used.Load())); left > 0 {
+		if left := p.server.idleUDP - s.used.idle(); left > 0 {
 			idle.Reset(left)
 			return
 		}
@@ -198,7 +197,7 @@ func (p *packets) answer(s *session) {
 	from := sentFrom(s.local.Addr())
 	for err == nil { // an endpoint that refuses is left, so that the client's next datagram finds another one
 		err = readInto(raw, &p.server.datagrams, false, func(b []byte) error {
-			s.used.Store(time.Now().UnixNano())
+			s.used.note()
 			_, _, _ = p.conn.WriteMsgUDPAddrPort(b, from, s.client) // what cannot be sent is lost, as anywhere else
 			return nil
 		})
