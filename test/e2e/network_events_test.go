@@ -144,3 +144,25 @@ func (n *network) awaitWhole(t *testing.T) {
 		return nil
 	})
 }
+
+// testOverlayRemoved: a node whose overlay was removed, as the kernel does with the interface under it, reaches pods of other nodes again.
+func (n *network) testOverlayRemoved(t *testing.T) {
+	node := n.Agents[0]
+	var lines []string
+	for at, ips := range n.web {
+		for _, ip := range ips {
+			if at != node.Name {
+				lines = append(lines, "probe get "+url(ip, 8080, "/hostname"))
+			}
+		}
+	}
+	others := strings.Join(lines, " && ")
+	n.in(t, node.Name, others)
+	began := time.Now()
+	node.For(t).Run("sh", "-c", "ls /sys/class/net | grep ^flannel | xargs -n 1 ip link del")
+	hosts.Eventually(t, time.Minute, func() error {
+		_, err := n.tryIn(node.Name, others)
+		return err
+	})
+	t.Logf("pods reach those of other nodes %s after the overlay was removed", time.Since(began).Round(100*time.Millisecond))
+}

@@ -81,6 +81,9 @@ func TestNetwork(t *testing.T) {
 				t.Run("spoofed addresses on the bridge", n.testSpoofedPorts)
 			}
 			t.Run("doctor", n.testDoctor)
+			if strings.HasPrefix(name, "vxlan") {
+				t.Run("the overlay is removed", n.testOverlayRemoved)
+			}
 		})
 	}
 }

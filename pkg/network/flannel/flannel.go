@@ -217,6 +217,11 @@ func (f Flannel) routes(ctx context.Context, config *subnet.Config, link *backen
 		network.Run(ctx)
 		close(done)
 	}()
+	if config.BackendType == "vxlan" {
+		if err := awaitOverlayGone(ctx, footprint.VXLAN, footprint.VXLAN6); err != nil {
+			return err
+		}
+	}
 	<-ctx.Done()
 	select {
 	case <-done:
