@@ -244,8 +244,8 @@ func (b *badJoins) load(t *testing.T) map[string]struct {
 			defer headers.Wait()
 			return byByte(begin(1000), strings.Repeat(" ", 1000))
 		}},
-		"small for what they take": {2, func(t *testing.T) error {
-			aliases := "kind: SelfSubjectAccessReview\napiVersion: authorization.k8s.io/v1\nspec: [&a " + strings.Repeat("A", 1<<20) + strings.Repeat(", *a", 1<<18) + "]\n"
+		"small for what they take": {4, func(t *testing.T) error {
+			aliases := "kind: SelfSubjectAccessReview\napiVersion: authorization.k8s.io/v1\nspec: [&a " + strings.Repeat("A", 20_000) + strings.Repeat(", *a", 20_000) + "]\n"
 			key := fmt.Sprintf(`{"kind": "CertificateSigningRequest", "apiVersion": "certificates.k8s.io/v1", "metadata": {"name": "long"}, "spec": {"request": "%s",
 				"signerName": "kubernetes.io/kube-apiserver-client-kubelet", "usages": ["client auth"]}}`, bytes.Repeat([]byte("AAAA"), 1<<19))
 			for _, r := range []struct {
