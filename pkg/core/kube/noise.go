@@ -65,6 +65,8 @@ var noise = []struct {
 	{message: "Unhandled Error", err: "body closed by handler", passing: true}, // as clients that close their connections when they get another certificate
 	{message: "Post-timeout activity", passing: true},
 	{message: "Timeout or abort while handling", passing: true},
+	// A request whose time ends while its answer comes, such as one of the probes that wait for an API server. Who has sent it gets the error too.
+	{message: "Unexpected error when reading response body", err: "context deadline exceeded", passing: true},
 	// While etcd's members elect a leader, each of a hundred watches is tried again and again. etcd logs the election once.
 	{message: "watch chan error: etcdserver: no leader", passing: true},
 	{message: "failed to sync with latest state: etcdserver: leader changed", passing: true},

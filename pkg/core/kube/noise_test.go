@@ -46,6 +46,8 @@ func TestNoise(t *testing.T) {
 		{"Unhandled Error", "timed out waiting for dependency graph builder sync during GC sync", true},
 		{"Mount failed: exit status 32\nMounting command: mount\nMounting arguments:  -t tmpfs -o noswap tmpfs /x/tmpfs-noswap-test-1\nOutput: bad option", "", true},
 		{"Mount failed: exit status 32\nMounting command: mount\nMounting arguments:  -t tmpfs tmpfs /x\nOutput: bad option", "", false},
+		{"Unexpected error when reading response body", "context deadline exceeded", true},
+		{"Unexpected error when reading response body", "unexpected EOF", false},
 		{"anything", fmt.Sprint("asking: ", "context canceled"), true},
 		{"anything", "", false},
 	} {
