@@ -86,12 +86,13 @@ func untolerated(n *corev1.Node, s *corev1.Service) string {
 	return ""
 }
 
-// mostTolerations is how long the annotation with tolerations may be, in bytes. It is parsed for each node, and in YAML a short text can stand for a long one.
+// mostTolerations is how long the annotation with tolerations may be, in bytes. It is parsed for each node.
 const mostTolerations = 4 << 10
 
-// tolerations returns the tolerations in a Service's annotation, in YAML or JSON; none if it is too long or cannot be parsed.
+// tolerations returns the tolerations in a Service's annotation, in YAML or JSON; none if it is too long, has aliases, with
+// which a short text stands for a long one, or cannot be parsed.
 func tolerations(s *corev1.Service) (out []corev1.Toleration) {
-	if text := s.Annotations[k3sTolerations]; text != "" && len(text) <= mostTolerations {
+	if text := s.Annotations[k3sTolerations]; text != "" && len(text) <= mostTolerations && !strings.ContainsAny(text, "&*") {
 		if yaml.Unmarshal([]byte(text), &out) != nil {
 			return nil
 		}

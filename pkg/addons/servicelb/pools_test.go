@@ -221,6 +221,9 @@ func TestLongAnnotations(t *testing.T) {
 	if s.Annotations[k3sTolerations] += " "; tolerations(s) != nil {
 		t.Error("an annotation that is too long is parsed")
 	}
+	if s.Annotations[k3sTolerations] = "[&a {key: gpu}, *a]"; tolerations(s) != nil {
+		t.Error("an annotation with aliases is parsed")
+	}
 	if got, problem := requested(s); problem != "" || len(got) != 2 {
 		t.Errorf("%d addresses are asked for: %q", len(got), problem)
 	}

@@ -176,7 +176,7 @@ func referenceDefault(s setting) string {
 }
 
 func referenceText(s setting) string {
-	out := s.help + "."
+	out := strings.TrimSuffix(s.help, ".") + "."
 	if s.arg != "" {
 		out += " `" + strings.ReplaceAll(s.arg, "|", "\\|") + "`"
 	}
@@ -188,9 +188,9 @@ func referenceText(s setting) string {
 	}
 	switch s.shared {
 	case withAll:
-		out += "; from the cluster"
+		out = strings.TrimSuffix(out, ".") + "; from the cluster"
 	case withServers, contentWithServers:
-		out += "; servers have it from the cluster"
+		out = strings.TrimSuffix(out, ".") + "; servers have it from the cluster"
 	}
 	return out
 }

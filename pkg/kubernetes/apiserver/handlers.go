@@ -33,7 +33,7 @@ func (e Extension) prepare(cfg *app.Config) {
 	generic.LongRunningFunc = e.longRunning(generic.LongRunningFunc)
 	build := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(handler http.Handler, c *genericserver.Config) http.Handler {
-		return e.gate(build(handler, c))
+		return e.gate(build(withoutAliases(handler, c.MaxRequestBodyBytes), c))
 	}
 }
 

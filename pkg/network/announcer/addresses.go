@@ -116,6 +116,7 @@ func (r *running) renew() {
 		if err := p.set(); err != nil { // its interface may have been removed, and be back as another one
 			r.log.WithError(err).Warnf("renewing address %s", address)
 			delete(r.has, address)
+			_ = p.unset() // another node may get it
 			r.add(address, time.Now(), nil)
 			continue
 		}

@@ -218,7 +218,11 @@ func (f Flannel) routes(ctx context.Context, config *subnet.Config, link *backen
 		close(done)
 	}()
 	if config.BackendType == "vxlan" {
-		if err := awaitOverlayGone(ctx, footprint.VXLAN, footprint.VXLAN6); err != nil {
+		ready := func() bool { // until the interface under them is back, the node goes on without
+			_, err := f.external()
+			return err == nil
+		}
+		if err := awaitOverlayGone(ctx, ready, footprint.VXLAN, footprint.VXLAN6); err != nil {
 			return err
 		}
 	}

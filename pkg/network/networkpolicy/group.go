@@ -1,6 +1,7 @@
 package networkpolicy
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -54,8 +55,8 @@ func newPod(p *corev1.Pod, node string) *pod {
 	out := &pod{local: p.Spec.NodeName == node}
 	out.Name, out.Namespace, out.ResourceVersion, out.Labels = p.Name, p.Namespace, p.ResourceVersion, p.Labels
 	uid := string(p.UID)
-	if static := p.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
-		uid = static // the kubelet's UID of a static pod; the object has another
+	if static, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; ok {
+		uid = cmp.Or(static, uid) // the kubelet's UID of a static pod; the object has another
 		out.mirror = len(p.Labels) == 0
 	}
 	out.UID = podKey(p.Namespace, p.Name, uid)

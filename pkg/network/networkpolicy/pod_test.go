@@ -42,17 +42,18 @@ func TestMirrorIsNoPeer(t *testing.T) {
 	if err := e.setPolicy(policy); err != nil {
 		t.Fatal(err)
 	}
-	mirror := func(name, ip string, labels map[string]string) *pod {
+	mirror := func(name, uid, ip string, labels map[string]string) *pod {
 		return newPod(&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: "u", Labels: labels, Annotations: map[string]string{corev1.MirrorPodAnnotationKey: name}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: "u", Labels: labels, Annotations: map[string]string{corev1.MirrorPodAnnotationKey: uid}},
 			Status:     corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: ip}}},
 		}, "here")
 	}
 	e.attach(at(podOf("x", "app", nil, true, nil), "10.42.0.2"))
 	e.setPod(podOf("x", "app", nil, true, nil))
 	e.setPod(podOf("x", "friend", nil, false, nil, "10.42.1.2"))
-	e.setPod(mirror("labelled", "10.42.1.3", map[string]string{"app": "a"}))
-	e.setPod(mirror("stranger", "10.42.1.4", nil))
+	e.setPod(mirror("labelled", "1", "10.42.1.3", map[string]string{"app": "a"}))
+	e.setPod(mirror("stranger", "2", "10.42.1.4", nil))
+	e.setPod(mirror("stranger-without-uid", "", "10.42.1.5", nil))
 	var peers []string
 	for _, g := range e.groups {
 		for a := range e.table.sets[groupSet(g.spec.key, 4)].elems {
