@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -44,7 +45,7 @@ func withoutAliases(next http.Handler, most int64) http.Handler {
 
 // checkAliases returns an error if a document has an alias, or may have one that the parser does not find.
 func checkAliases(document []byte) error {
-	if bytes.IndexByte(document, '&') < 0 || bytes.IndexByte(document, '*') < 0 || json.Valid(document) {
+	if !bytes.ContainsRune(document, '&') || !bytes.ContainsRune(document, '*') || json.Valid(document) {
 		return nil
 	}
 	var root yaml.Node
@@ -52,7 +53,7 @@ func checkAliases(document []byte) error {
 		return fmt.Errorf("reading YAML: %w", err)
 	}
 	if hasAlias(&root) {
-		return fmt.Errorf("YAML with aliases is not accepted; send JSON, as kubectl does, or write out what the aliases stand for")
+		return errors.New("YAML with aliases is not accepted; send JSON, as kubectl does, or write out what the aliases stand for")
 	}
 	return nil
 }

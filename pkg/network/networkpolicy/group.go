@@ -16,7 +16,7 @@ import (
 type pod struct {
 	metav1.ObjectMeta // name, namespace, UID, resource version and labels only
 	local             bool
-	mirror            bool         // of a static pod, without labels: no peer of others
+	unlabelledMirror  bool         // of a static pod
 	addrs             []netip.Addr // from its status; ignored for pods of this node
 	ports             []namedPort
 }
@@ -57,7 +57,7 @@ func newPod(p *corev1.Pod, node string) *pod {
 	uid := string(p.UID)
 	if static, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; ok {
 		uid = cmp.Or(static, uid) // the kubelet's UID of a static pod; the object has another
-		out.mirror = len(p.Labels) == 0
+		out.unlabelledMirror = len(p.Labels) == 0
 	}
 	out.UID = podKey(p.Namespace, p.Name, uid)
 	for _, ip := range p.Status.PodIPs {
@@ -155,7 +155,7 @@ func portElem(addr elem, p namedPort) elem { return elem{a: addr.a, proto: p.pro
 // because a selector can match the absence of a label. For the same reason it selects no mirror without labels: a node can make one in any namespace,
 // with an address of its own, and the API server leaves out its labels (see pkg/cluster/nodeadmission).
 func (e *engine) selects(spec *groupSpec, p *pod) bool {
-	if p.mirror {
+	if p.unlabelledMirror {
 		return false
 	}
 	for _, peer := range spec.peers {

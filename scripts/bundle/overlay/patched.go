@@ -171,8 +171,9 @@ func withFilter(config *configs.Seccomp, use func(*configs.Seccomp, *libseccomp.
 		{file: "pkg/clientbuilder/client_builder_dynamic.go", old: accountOfConfig, new: ""},
 		{file: "pkg/clientbuilder/client_builder_dynamic.go", old: accountOfToken, new: "\t\ttr, inErr := ts.createToken("},
 	}, map[string]string{"pkg/clientbuilder/coracle.go": "files/controller-manager/clientbuilder.go.txt"}},
-	// An alias in a document of YAML is four bytes, and may stand for a text of a megabyte in each of a hundred thousand places: whoever may send the API server
-	// any request, as all pods may, could have it take all memory, with etcd in the same process (v1.6.0, yamlToJSONTarget; yaml.v2 limits nodes, not bytes).
+	// An alias in a document of YAML is four bytes, and may stand for a text of a megabyte in each of a hundred thousand places (v1.6.0, yamlToJSONTarget; yaml.v2
+	// limits nodes, not bytes). The API server refuses aliases (pkg/kubernetes/apiserver/aliases.go); this is for the values of HelmCharts, which are decoded in
+	// the same process. Binary values and keys that are there twice can still take much; a limit in yaml.v2's decoder would end both, and this patch.
 	"yaml": {"sigs.k8s.io/yaml", nil, []change{
 		{file: "yaml.go", old: "\terr := unmarshalFn(yamlBytes, &yamlObj)\n", new: "\terr := unmarshalFn(yamlBytes, &yamlObj)\n\tif err == nil {\n\t\terr = checkAliases(yamlBytes, yamlObj)\n\t}\n"},
 	}, map[string]string{"coracle.go": "files/yaml/yaml.go.txt"}},
