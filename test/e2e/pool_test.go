@@ -176,7 +176,10 @@ func (b *balancers) testPoolLoss(t *testing.T) {
 	address := netip.MustParseAddr("172.30.0.240")
 	b.Servers[0].Kubectl("label", "node", "server-1", corev1.LabelNodeExcludeBalancers+"=")
 	t.Cleanup(func() { b.Servers[0].Kubectl("label", "node", "server-1", corev1.LabelNodeExcludeBalancers+"-") })
-	b.create(t, "moving", "web", fromPool)
+	b.create(t, "moving", "web", func(s *corev1.Service) { // to the pod of the node that has the address: a third of the connections would go to the lost node
+		fromPool(s)
+		s.Spec.TrafficDistribution = new(corev1.ServiceTrafficDistributionPreferSameNode)
+	})
 	at := awaitCarrier(t, b.Agents, address, time.Minute)
 	other := b.Agents[1-slices.Index(b.Agents, at)]
 	answers := func() error {

@@ -66,12 +66,12 @@ func testResetQuorum(t *testing.T, c *hosts.Cluster) {
 			if _, err := survivor.Client().CoreV1().ConfigMaps("default").Get(t.Context(), kept.Name, metav1.GetOptions{}); err != nil {
 				t.Error(err)
 			}
+			began = time.Now()
+			for _, h := range c.Servers[:2] {
+				c.Boot(h)
+			}
+			c.AwaitHealthy(began, 3*time.Minute)
+			t.Logf("all are back %.1f s after their boot", time.Since(began).Seconds())
 		})
-		began := time.Now()
-		for _, h := range c.Servers[:2] {
-			c.Boot(h)
-		}
-		c.AwaitHealthy(began, 3*time.Minute)
-		t.Logf("all are back %.1f s after their boot", time.Since(began).Seconds())
 	}
 }

@@ -334,7 +334,8 @@ func (s *site) exported() {
 	if out := s.node.Coracle("images", "prune"); !strings.Contains(out, "removed "+image+" (") || !strings.Contains(out, "\nfreed ") {
 		s.Errorf("prune says %s", out)
 	}
-	hosts.Eventually(s, 3*time.Minute, func() error { // the kubelet keeps containers of deleted pods for a while, and their images are in use
+	hosts.Eventually(s, 3*time.Minute, func() error {
+		s.removeEnded()
 		s.node.Coracle("images", "prune")
 		for _, name := range strings.Fields(s.node.Coracle("images", "list", "-o", "name")) {
 			if !strings.HasPrefix(name, "coracle.io/pause:") {
@@ -357,7 +358,8 @@ func (s *site) exported() {
 		s.Errorf("an image that a container uses is pruned: %s", out)
 	}
 	s.node.Kubectl("delete", "pod", "back", "--now")
-	hosts.Eventually(s, 3*time.Minute, func() error { // until its container is removed too
+	hosts.Eventually(s, 3*time.Minute, func() error {
+		s.removeEnded()
 		return contains("prune --imported", s.node.Coracle("images", "prune", "--imported"), image)
 	})
 	listed := "out.test/" + s.push("out/listed")
@@ -370,6 +372,14 @@ func (s *site) exported() {
 		}
 		return nil
 	})
+}
+
+// removeEnded removes containers of deleted pods. The kubelet keeps them for a minute or two, and their images are in use.
+func (s *site) removeEnded() {
+	s.Helper()
+	if ids := strings.Fields(s.node.Coracle("crictl", "pods", "--state", "NotReady", "--quiet")); len(ids) > 0 {
+		_, _ = s.node.TryCoracle(append([]string{"crictl", "rmp"}, ids...)...) // the kubelet may be removing them
+	}
 }
 
 // digestOf is an image's digest on the node, "" if the node does not have it.
