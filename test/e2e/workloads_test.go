@@ -3,12 +3,14 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/test/hosts"
@@ -52,6 +54,7 @@ func TestWorkloads(t *testing.T) {
 		"admission webhooks":   testWebhooks,
 		"kubectl cluster-info": testClusterInfo,
 		"node version":         testNodeVersion,
+		"seldom renewed":       testIdentityLease,
 		"audit":                testAudit,
 		"check cis":            testBenchmark,
 		"config flags":         testConfigFlags,
@@ -76,6 +79,24 @@ func inClient(h *hosts.Host, line string) (string, error) {
 func testNoSystemPods(t *testing.T, h *hosts.Host) {
 	if out := h.Kubectl("get", "pods", "-A", "-o", "jsonpath={.items[?(@.metadata.namespace!='default')].metadata.name}"); out != "" {
 		t.Errorf("there are pods nobody asked for: %s", out)
+	}
+}
+
+// testIdentityLease: the API server's own Lease is not renewed every ten seconds, which would be half of what an idle server writes.
+func testIdentityLease(t *testing.T, h *hosts.Host) {
+	var lease struct{ Items []coordinationv1.Lease }
+	hosts.Eventually(t, time.Minute, func() error {
+		out := h.Kubectl("get", "leases", "-n", "kube-system", "-l", "apiserver.kubernetes.io/identity=kube-apiserver", "-o", "json")
+		if err := json.Unmarshal([]byte(out), &lease); err != nil || len(lease.Items) != 1 {
+			return fmt.Errorf("the Leases are %s: %w", out, err)
+		}
+		if age := time.Since(lease.Items[0].CreationTimestamp.Time); age < 15*time.Second {
+			return fmt.Errorf("it is %s old", age)
+		}
+		return nil
+	})
+	if after := lease.Items[0].Spec.RenewTime.Sub(lease.Items[0].CreationTimestamp.Time); after > 5*time.Second {
+		t.Errorf("it was renewed %s after it was made", after)
 	}
 }
 

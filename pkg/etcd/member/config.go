@@ -43,9 +43,9 @@ func (e *Etcd) config(fatal chan<- error) (*embed.Config, error) {
 		cfg.SnapshotCatchUpEntries = catchUpOthers
 		gates += ",InitialCorruptCheck=true"
 	}
-	// Acknowledged writes are in the log. The database may be written in larger steps, which writes less to the disk: after a crash etcd
-	// replays the log from the state of the database. The limit bounds the size of a step.
-	cfg.BackendBatchInterval, cfg.BackendBatchLimit = 5*time.Second, 1000
+	// Acknowledged writes are in the log. The database may be written in larger steps, which writes less to the disk, since each step writes five pages for
+	// one key: after a crash etcd replays the log from the state of the database. The limit bounds the size of a step.
+	cfg.BackendBatchInterval, cfg.BackendBatchLimit = 30*time.Second, 1000
 	cfg.UnsafeNoFsync = e.Volatile
 	cfg.EnableGRPCGateway = false
 	cfg.UserHandlers = map[string]http.Handler{databasePath: http.HandlerFunc(e.sendDatabase)}

@@ -10,6 +10,10 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane/reconcilers"
 )
 
+// identityRenewal is how often an API server renews its Lease apiserver-…, which lasts for an hour. Upstream renews it every ten seconds
+// (pkg/controlplane/apiserver, IdentityLeaseRenewIntervalPeriod), which was half of what an idle server wrote.
+const identityRenewal = 20 * time.Minute
+
 // seldomBeat is how often the only API server of a cluster writes that it is there, and mends the endpoints of the Service kubernetes.
 const seldomBeat = time.Minute
 

@@ -14,12 +14,14 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controlplaneserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	flowcontrolrest "k8s.io/kubernetes/pkg/registry/flowcontrol/rest"
 )
 
 // createServer builds the chain of servers: custom resources, the built-in APIs, and the aggregation layer, which it returns. It replaces
 // two parts of upstream's start: see bootstrap and openAPI. ca is the file with the authority of its certificate; alone reports whether it is the cluster's only server.
 func createServer(cfg *app.Config, groups []Group, ca string, alone func() bool) (*apiserver.APIAggregator, error) {
+	controlplaneserver.IdentityLeaseRenewIntervalPeriod = identityRenewal
 	complete, err := cfg.Complete()
 	if err != nil {
 		return nil, err
