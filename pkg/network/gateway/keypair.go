@@ -31,8 +31,9 @@ func KeyPair(chain, key []byte) (newChain, newKey string, leaf *x509.Certificate
 	if public, ok := pair.Leaf.PublicKey.(*rsa.PublicKey); ok && public.N.BitLen() > maxRSABits {
 		return "", "", nil, fmt.Errorf("the RSA key has more than %d bits", maxRSABits)
 	}
-	if pair.Leaf.Subject.CommonName == "" && len(pair.Leaf.DNSNames)+len(pair.Leaf.IPAddresses) == 0 {
-		return "", "", nil, errors.New("the certificate has no name") // CertMagic refuses such a one
+	// CertMagic refuses one without a name, and then Caddy loads none at all. A DNS name can be empty.
+	if pair.Leaf.Subject.CommonName == "" && strings.Join(pair.Leaf.DNSNames, "") == "" && len(pair.Leaf.IPAddresses) == 0 {
+		return "", "", nil, errors.New("the certificate has no name")
 	}
 	private, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {

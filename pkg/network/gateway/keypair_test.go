@@ -24,8 +24,8 @@ func TestKeyPair(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	certificate := func(name string, public any) []byte {
-		template := x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{Organization: []string{"me"}, CommonName: name}}
+	certificate := func(name string, public any, dns ...string) []byte {
+		template := x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{Organization: []string{"me"}, CommonName: name}, DNSNames: dns}
 		der, err := x509.CreateCertificate(rand.Reader, &template, &template, public, private)
 		if err != nil {
 			t.Fatal(err)
@@ -42,6 +42,7 @@ func TestKeyPair(t *testing.T) {
 		"good":        {good, key, ""},
 		"text around": {around, append(other("{file.x"), key...), ""},
 		"no name":     {certificate("", private.Public()), key, "no name"},
+		"empty name":  {certificate("", private.Public(), "", ""), key, "no name"},
 		"garbage":     {[]byte("{file.config.json}"), key, "failed to find"},
 		"other key":   {certificate("a.test", &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 2048), E: 65537}), key, "private key type does not match"},
 		"large key":   {good, append(key, make([]byte, maxKey)...), "more than"},

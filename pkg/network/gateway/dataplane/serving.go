@@ -45,9 +45,10 @@ type serving struct {
 	answers  atomic.Pointer[challengeAnswers]
 	limits   limits
 
-	mu      sync.Mutex // held while files are applied
-	read    []byte     // the file that was applied
-	caddy   []byte     // the configuration that Caddy runs
+	mu      sync.Mutex         // held while files are applied
+	read    []byte             // the file that was applied
+	caddy   []byte             // the configuration that Caddy runs
+	web     []gateway.Listener // its listeners
 	applied gateway.Applied
 }
 
@@ -87,7 +88,7 @@ func (s *serving) serveApply(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(applied)
 }
 
-// apply serves what the files say. After an error listeners and certificates are what they were.
+// apply serves what the files say. After an error of Caddy's its listeners and certificates are what they were; routes and streams are served.
 func (s *serving) apply() (gateway.Applied, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,13 +136,15 @@ func (s *serving) load(config gateway.Config) error {
 	}
 	if !bytes.Equal(next, s.caddy) {
 		if err := caddy.Load(next, true); err != nil && (s.caddy != nil || len(certificates) == 0) {
+			config.Certificates = certificates
+			s.applyStreams(config, s.web, refused)
 			return fmt.Errorf("loading the configuration: %w", err)
 		} else if err != nil { // at the start nothing that users have written may keep the gateway from serving
 			logrus.WithError(err).Error("the gateway serves without the certificates of Ingresses, because one of them cannot be loaded")
 			config.Certificates = nil
 			return s.load(config)
 		}
-		s.caddy = next
+		s.caddy, s.web = next, listeners
 	}
 	config.Certificates = certificates
 	sites, err := s.http3Sites(config, listeners)

@@ -15,7 +15,8 @@ import (
 	"github.com/coracle-dev/coracle/test/freeport"
 )
 
-// testStreams: streams have ports of their own, take their connections on those of HTTPS, and go on when Caddy loads its configuration.
+// testStreams: streams have ports of their own, take their connections on those of HTTPS, and go on when Caddy loads its configuration, and when it
+// cannot load it.
 func testStreams(t *testing.T, s *served, config gateway.Config, secure uint16) {
 	behind := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "behind "+r.TLS.ServerName) }))
 	t.Cleanup(behind.Close)
@@ -67,6 +68,26 @@ func testStreams(t *testing.T, s *served, config gateway.Config, secure uint16) 
 		t.Errorf("%v", applied.Refused)
 	}
 	if conn, err = net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", plain)); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	lines = bufio.NewReader(conn)
+	check()
+	fine, further := s.fallback, freeport.Port(t)
+	broken := config
+	broken.Listeners = append(config.Listeners[:at:at], config.Listeners[at], gateway.Listener{Name: "further", Port: further, Protocol: gateway.TCP})
+	broken.Streams = append(config.Streams[:2:2], gateway.Stream{Listeners: []string{"further"}, Backends: config.Streams[1].Backends})
+	s.fallback.Chain = "garbage"
+	if _, err := s.writer.Write(broken, endpoints); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.serving.apply(); err == nil {
+		t.Error("Caddy loads garbage")
+	}
+	s.fallback = fine
+	check()
+	conn.Close()
+	if conn, err = net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", further)); err != nil {
 		t.Fatal(err)
 	}
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
