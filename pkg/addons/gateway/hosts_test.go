@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/gatewayapi"
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/network/gateway/routes"
 )
 
@@ -193,5 +195,62 @@ func TestLateListener(t *testing.T) {
 	all.route("evil", 10, "pay.com")
 	if source, told := all.serving(t, "pay.com"); source != "Ingress shop/web" {
 		t.Errorf("%q serves the host\n%s", source, told)
+	}
+}
+
+// TestRoutesClaim: who asks for a certificate, with an Ingress or a Gateway, gets none for a host that an older route of another namespace names at an address of its Gateway's own.
+// The namespaces of the route and of its listener do.
+func TestRoutesClaim(t *testing.T) {
+	for _, c := range []struct {
+		route     v1.Hostname
+		second    int64 // of the route; what asks is of second 20, and the route's Gateway of 1
+		namespace string
+		asked     string
+		wanted    bool
+	}{
+		{"shop.com", 10, "evil", "shop.com", false}, {"shop.com", 10, "shop", "shop.com", true}, {"shop.com", 10, "infra", "shop.com", true}, {"shop.com", 30, "evil", "shop.com", true},
+		{"*.com", 10, "evil", "a.shop.com", false}, {"*.com", 10, "shop", "a.shop.com", true}, {"*.shop.com", 10, "evil", "shop.com", true},
+	} {
+		for _, asks := range []string{"Ingress", "Gateway"} {
+			all := newTenants()
+			all.own.Pools, all.own.Gateways[0].Status = true, v1.GatewayStatus{
+				Addresses: []v1.GatewayStatusAddress{{Value: "192.0.2.9"}}, Conditions: []metav1.Condition{{Type: addon.OwnAddress, Status: metav1.ConditionTrue}},
+			}
+			all.route("shop", c.second, c.route)
+			if asks == "Ingress" {
+				all.ingress(c.namespace, 20, c.asked)
+			} else {
+				front := all.own.Gateways[0]
+				all.own.Gateways = append(all.own.Gateways, &v1.Gateway{
+					ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "second", UID: "second", CreationTimestamp: metav1.Unix(20, 0), Annotations: map[string]string{translate.AnnotationACME: "true"}},
+					Spec: v1.GatewaySpec{GatewayClassName: "coracle", Listeners: []v1.Listener{{
+						Name: "https", Port: 443, Protocol: v1.HTTPSProtocolType, Hostname: new(v1.Hostname(c.asked)), TLS: &v1.ListenerTLSConfig{CertificateRefs: []v1.SecretObjectReference{{Name: "cert"}}},
+					}}},
+					Status: front.Status,
+				})
+			}
+			_, told := all.serving(t, c.asked)
+			if wanted := all.wanted(); slices.Contains(wanted, c.namespace+"/cert") != c.wanted {
+				t.Errorf("route for %s of second %d, %s of %s: certificates for %s are wanted for %s\n%s", c.route, c.second, asks, c.namespace, c.asked, wanted, told)
+			}
+		}
+	}
+}
+
+// TestListenerBeforeRoute: a route that waits for a Gateway takes no certificate from it.
+func TestListenerBeforeRoute(t *testing.T) {
+	for _, host := range []v1.Hostname{"shop.com", "*.com"} {
+		all := newTenants()
+		front := all.own.Gateways[0]
+		front.CreationTimestamp, front.Spec.Listeners[0].Hostname = metav1.Unix(10, 0), &host
+		all.route("evil", 5, "shop.com")
+		all.listener("secure", 8443, v1.HTTPSProtocolType, "shop.com", nil)
+		all.serving(t, "shop.com")
+		for namespace, refused := range map[string]bool{"evil": true, "infra": false} {
+			why := all.own.Orders.Add(corev1.ObjectReference{}, nil, types.NamespacedName{Namespace: namespace, Name: "cert"}, translate.Certificate{}, []string{"shop.com"})
+			if (len(why) > 0) != refused {
+				t.Errorf("listener for %s: a certificate for namespace %s: %s", host, namespace, why)
+			}
+		}
 	}
 }

@@ -24,7 +24,7 @@ type outputs struct {
 
 // translated translates what both APIs have. Ingresses says that there are some of our classes.
 func translated(read translate.Objects, own gatewayapi.Objects, ingresses bool) *outputs {
-	if ingresses {
+	if ingresses || own.Orders != nil {
 		read.Held = gatewayapi.Held(own)
 	}
 	o := &outputs{ingresses: translate.Ingresses(read), read: read}

@@ -1,6 +1,9 @@
 package gatewayapi
 
 import (
+	"strings"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -10,15 +13,17 @@ import (
 
 // claims tells the orders who has which host: the namespace of a listener for it, whether or not it serves.
 func (t *translation) claims() {
-	if t.in.Orders == nil {
-		return
-	}
 	for _, g := range t.gateways {
 		for _, l := range g.listeners {
-			if l.host != "" {
-				t.in.Orders.Claim(l.host, l.owner.GetNamespace(), l.owner.GetCreationTimestamp().Time)
-			}
+			t.claim(l.host, l.owner.GetNamespace(), l.owner.GetCreationTimestamp().Time)
 		}
+	}
+}
+
+// claim tells the orders who has a host, or all names below a wildcard.
+func (t *translation) claim(host, namespace string, since time.Time, also ...string) {
+	if t.in.Orders != nil && host != "" {
+		t.in.Orders.Claim(strings.TrimPrefix(host, "*"), namespace, since, also...)
 	}
 }
 

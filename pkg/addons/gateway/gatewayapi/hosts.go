@@ -15,7 +15,7 @@ import (
 // takes nothing of the other.
 
 // Held returns the hosts that listeners and routes serve where Ingresses are served too, for the translation of these. It tells the orders of all claims,
-// which have to be known before Ingresses ask for certificates.
+// which have to be known before anything asks for certificates.
 func Held(o Objects) map[string]translate.Holder {
 	orders := o.Orders
 	o.Ingresses, o.Hosts, o.Yields = true, nil, nil
@@ -23,22 +23,29 @@ func Held(o Objects) map[string]translate.Holder {
 		o.Orders = translate.NewOrders()
 	}
 	t := read(o, map[string]translate.Holder{})
+	t.in.Orders = orders
+	t.claims()
 	for _, r := range t.routes {
 		t.attachments(r)
 	}
-	t.in.Orders = orders
-	t.claims()
 	return t.held
 }
 
-// hold notes that an object names a host of a listener that serves.
+// hold notes that an object names a host of a listener, as a claim of its certificate too: a challenge is answered at all addresses. Where Ingresses are served
+// names below a wildcard are nobody's. Of the same second the listener's own claim comes first, and its namespace may ask in any case, as the route names it.
 func (t *translation) hold(l *listener, host, kind string, of metav1.Object) {
-	if t.held == nil || host == "" || !l.besideIngresses() || !t.inUse[l.configName()] {
+	if t.held == nil || host == "" {
 		return
 	}
 	h := translate.Holder{Kind: kind, NamespacedName: keyOf(of), Since: of.GetCreationTimestamp().Time}
 	if by := l.owner.GetCreationTimestamp().Time; by.After(h.Since) { // where no listener was, a route had nothing
 		h.Since = by
+	}
+	if !l.besideIngresses() || !strings.HasPrefix(host, "*.") {
+		t.claim(host, h.Namespace, h.Since.Add(1), l.owner.GetNamespace())
+	}
+	if !l.besideIngresses() || !t.inUse[l.configName()] {
+		return
 	}
 	if other, ok := t.held[host]; !ok || h.Before(other.Since, other.Namespace, other.Name) {
 		t.held[host] = h

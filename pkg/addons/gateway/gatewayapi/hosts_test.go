@@ -166,6 +166,7 @@ func TestACME(t *testing.T) {
 		o.Certificates = map[types.NamespacedName]translate.Certificate{
 			{Namespace: "evil", Name: "by-hand"}: {Chain: "chain", Key: "key"}, {Namespace: "evil", Name: "ours"}: {Chain: "chain", Key: "key", Issuer: "https://acme.test"},
 		}
+		Held(o)
 		result, wanted := Translate(o), ""
 		for _, w := range o.Orders.List() {
 			wanted += fmt.Sprintf("%s %s by %s %s/%s; ", w.Secret, w.Hosts, w.Owners[0].Kind, w.Owners[0].Namespace, w.Owners[0].Name)
@@ -177,6 +178,7 @@ func TestACME(t *testing.T) {
 	}
 	o := own(shared(entry(443, v1.HTTPSProtocolType, "mine.test", of("new"))))
 	o.ListenerSets[0].Annotations, o.Orders = asks, translate.NewOrders()
+	Held(o)
 	Translate(o)
 	if all := o.Orders.List(); len(all) != 1 || !slices.Equal(all[0].Addresses, []netip.Addr{netip.MustParseAddr("192.0.2.9")}) {
 		t.Errorf("at an address of its own: %+v", all)

@@ -48,7 +48,7 @@ type Objects struct {
 	Ingresses bool
 	Hosts     map[string]types.NamespacedName
 	Yields    []string
-	Orders    *translate.Orders // takes the certificates that are wanted by ACME, after those of Ingresses; nil if there is no ACME server
+	Orders    *translate.Orders // takes the certificates that are wanted by ACME, after Held and those of Ingresses; nil if there is no ACME server
 }
 
 // Result is what comes of a translation.

@@ -76,7 +76,6 @@ func read(o Objects, held map[string]translate.Holder) *translation {
 		t.byName[keyOf(g)] = s
 	}
 	t.listenerSets()
-	t.claims()
 	for _, g := range t.gateways {
 		for _, l := range g.listeners {
 			if t.listener(l); l.valid() {

@@ -21,7 +21,7 @@ const maxHosts = 20
 type Orders struct {
 	claims map[string]claim
 	all    map[types.NamespacedName]*Wanted
-	asked  map[string]struct{} // hosts
+	asked  map[[2]string]struct{} // by namespace and host
 }
 
 // Wanted is a certificate that is to be had from an ACME server.
@@ -37,10 +37,11 @@ type Wanted struct {
 	Leaf   *x509.Certificate
 }
 
-// claim says which namespace has a host, and since when.
+// claim says which namespace has a host, and since when, and which others may ask for its certificate.
 type claim struct {
 	namespace string
 	since     time.Time
+	also      []string
 }
 
 func (c claim) before(other claim) bool {
@@ -49,26 +50,32 @@ func (c claim) before(other claim) bool {
 
 // NewOrders returns one without claims and certificates.
 func NewOrders() *Orders {
-	return &Orders{claims: map[string]claim{}, all: map[types.NamespacedName]*Wanted{}, asked: map[string]struct{}{}}
+	return &Orders{claims: map[string]claim{}, all: map[types.NamespacedName]*Wanted{}, asked: map[[2]string]struct{}{}}
 }
 
-// Claim says that an object of a namespace, which was created at that time, names a host, or "*." and a name. The oldest claim counts.
-func (o *Orders) Claim(host, namespace string, created time.Time) {
-	c := claim{namespace, created}
+// Claim says that an object of a namespace, which was created at that time, names a host, or "*." and a name for one more label, or "." and a name for any number
+// of them. The oldest claim counts. Those also named may ask for the certificate too.
+func (o *Orders) Claim(host, namespace string, created time.Time, also ...string) {
+	c := claim{namespace, created, also}
 	if other, ok := o.claims[host]; !ok || c.before(other) {
 		o.claims[host] = c
 	}
 }
 
-// owner returns the namespace that has a host: that of the oldest claim of the host itself, or of a wildcard in place of its first label, which is how hosts
-// are served too: nobody gets the certificate of what another namespace has served for longer.
-func (o *Orders) owner(host string) string {
-	best, named := o.claims[host]
-	_, parent, _ := strings.Cut(host, ".")
-	if above, ok := o.claims["*."+parent]; ok && (!named || above.before(best)) {
-		best = above
+// owner returns the oldest claim of a host itself, or of a wildcard that serves it too: nobody gets the certificate of what another namespace has served for
+// longer.
+func (o *Orders) owner(host string) (best claim) {
+	_, parent, more := strings.Cut(host, ".")
+	names := []string{host, "*." + parent}
+	for ; more; _, parent, more = strings.Cut(parent, ".") {
+		names = append(names, "."+parent)
 	}
-	return best.namespace
+	for _, name := range names {
+		if c, ok := o.claims[name]; ok && (best.namespace == "" || c.before(best)) {
+			best = c
+		}
+	}
+	return best
 }
 
 // Add adds hosts to the certificate of a Secret that an object wants, which has addresses for itself if it names some, and returns why it has not added some.
@@ -79,18 +86,18 @@ func (o *Orders) Add(by corev1.ObjectReference, addresses []netip.Addr, secret t
 		w = &Wanted{Secret: secret, Issuer: has.Issuer, Leaf: has.Leaf}
 	}
 	for _, host := range hosts {
-		_, asked := o.asked[host]
+		_, asked := o.asked[[2]string{secret.Namespace, host}]
 		owner := o.owner(host)
 		switch {
-		case owner != secret.Namespace:
-			refused = append(refused, fmt.Sprintf("host %s belongs to namespace %s, which has an older object for it: no certificate is asked for it", host, owner))
+		case owner.namespace != secret.Namespace && !slices.Contains(owner.also, secret.Namespace):
+			refused = append(refused, fmt.Sprintf("host %s belongs to namespace %s, which has an older object for it: no certificate is asked for it", host, owner.namespace))
 		case asked: // for this Secret, or another one of the namespace
 		case strings.HasPrefix(host, "*."):
 			refused = append(refused, fmt.Sprintf("host %s is a wildcard, for which ACME servers want a record in DNS (DNS-01), and coracle makes none: name the hosts, or make Secret %s yourself", host, secret))
 		case len(w.Hosts) == maxHosts:
 			refused = append(refused, fmt.Sprintf("Secret %s is for more than %d hosts: host %s needs another one, with a tls entry of its own", secret, maxHosts, host))
 		default:
-			o.asked[host] = struct{}{}
+			o.asked[[2]string{secret.Namespace, host}] = struct{}{}
 			w.Hosts = append(w.Hosts, host)
 		}
 	}

@@ -136,14 +136,14 @@ func TestACME(t *testing.T) {
 	}
 }
 
-// TestOrdersOfOthers: a host belongs to the namespace with the oldest object for it, of whatever kind the objects are, or else to that of a wildcard one label above it.
+// TestOrdersOfOthers: a host belongs to the namespace with the oldest object for it, of whatever kind the objects are, or else to that of a wildcard above it, one label or any number.
 func TestOrdersOfOthers(t *testing.T) {
 	first := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	o := NewOrders()
-	for i, c := range []struct{ host, namespace string }{{"shop.test", "shop"}, {"shop.test", "evil"}, {"*.infra.test", "infra"}, {"a.infra.test", "evil"}, {"b.c.infra.test", "evil"}, {"old.later.test", "shop"}, {"*.later.test", "evil"}} {
+	for i, c := range []struct{ host, namespace string }{{"shop.test", "shop"}, {"shop.test", "evil"}, {"*.infra.test", "infra"}, {"a.infra.test", "evil"}, {"b.c.infra.test", "evil"}, {"old.later.test", "shop"}, {"*.later.test", "evil"}, {".deep.test", "infra"}} {
 		o.Claim(c.host, c.namespace, first.Add(time.Duration(i)*time.Hour))
 	}
-	for host, owner := range map[string]string{"shop.test": "shop", "a.infra.test": "infra", "c.infra.test": "infra", "b.c.infra.test": "evil", "old.later.test": "shop", "x.later.test": "evil"} {
+	for host, owner := range map[string]string{"shop.test": "shop", "a.infra.test": "infra", "c.infra.test": "infra", "b.c.infra.test": "evil", "old.later.test": "shop", "x.later.test": "evil", "x.deep.test": "infra", "x.y.deep.test": "infra"} {
 		for _, namespace := range []string{"shop", "infra", "evil"} {
 			refused := o.Add(corev1.ObjectReference{UID: types.UID(namespace)}, nil, types.NamespacedName{Namespace: namespace, Name: host}, Certificate{}, []string{host})
 			if (len(refused) == 0) != (namespace == owner) {
@@ -151,7 +151,7 @@ func TestOrdersOfOthers(t *testing.T) {
 			}
 		}
 	}
-	if all := o.List(); len(all) != 6 {
+	if all := o.List(); len(all) != 8 {
 		t.Errorf("%+v", all)
 	}
 }
