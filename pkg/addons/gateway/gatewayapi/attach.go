@@ -53,7 +53,7 @@ func (t *translation) attach(r *route) {
 			continue // what is attached nowhere costs nothing
 		}
 		c := r.rules(a.gateway)
-		r.served = r.served || len(c.routes) > 0 || len(c.streams) > 0
+		r.served = r.served || c.served || len(c.streams) > 0
 		for _, host := range a.hosts {
 			listeners := slices.DeleteFunc(slices.Clone(a.by[host]), func(name string) bool { return !t.inUse[name] })
 			if len(listeners) == 0 {

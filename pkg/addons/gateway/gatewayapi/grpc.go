@@ -15,20 +15,15 @@ func (t *translation) grpcRules(r *route, g *gatewayState, rules []v1.GRPCRouteR
 	check := t.checked(r)
 	for i, rule := range rules {
 		filters, problem := t.filters(r, g, httpFilters(rule.Filters))
-		if problem != nil {
-			r.drop(problem.at(i))
-			continue
-		}
 		out := gateway.Route{Filters: filters, Unserved: http.StatusServiceUnavailable} // which clients of gRPC read as UNAVAILABLE
 		var backends []v1.HTTPBackendRef
 		for _, ref := range rule.BackendRefs {
 			backends = append(backends, v1.HTTPBackendRef{BackendRef: ref.BackendRef, Filters: httpFilters(ref.Filters)})
 		}
-		if problem := t.httpBackends(r, g, &out, backends); problem != nil {
-			r.drop(problem.at(i))
-			continue
+		if problem == nil {
+			problem = t.httpBackends(r, g, &out, backends)
 		}
-		addMatches(r, &c, i, out, rule.Matches, func(m v1.GRPCRouteMatch) (gateway.Match, *fault) { return grpcMatch(m, check) })
+		addMatches(r, &c, i, out, problem, rule.Matches, func(m v1.GRPCRouteMatch) (gateway.Match, *fault) { return grpcMatch(m, check) })
 	}
 	return c
 }

@@ -17,10 +17,6 @@ func (t *translation) httpRules(r *route, g *gatewayState, rules []v1.HTTPRouteR
 	check := t.checked(r)
 	for i, rule := range rules {
 		filters, problem := t.filters(r, g, rule.Filters)
-		if problem != nil {
-			r.drop(problem.at(i))
-			continue
-		}
 		out := gateway.Route{Filters: filters, Unserved: http.StatusInternalServerError}
 		if rule.Timeouts != nil {
 			out.Timeout, out.BackendTimeout = duration(rule.Timeouts.Request), duration(rule.Timeouts.BackendRequest)
@@ -31,19 +27,21 @@ func (t *translation) httpRules(r *route, g *gatewayState, rules []v1.HTTPRouteR
 				out.Retry.Codes = append(out.Retry.Codes, int(code))
 			}
 		}
-		if out.Redirect == nil {
-			if problem := t.httpBackends(r, g, &out, rule.BackendRefs); problem != nil {
-				r.drop(problem.at(i))
-				continue
-			}
+		if problem == nil && out.Redirect == nil {
+			problem = t.httpBackends(r, g, &out, rule.BackendRefs)
 		}
-		addMatches(r, &c, i, out, rule.Matches, func(m v1.HTTPRouteMatch) (gateway.Match, *fault) { return httpMatch(m, check) })
+		addMatches(r, &c, i, out, problem, rule.Matches, func(m v1.HTTPRouteMatch) (gateway.Match, *fault) { return httpMatch(m, check) })
 	}
 	return c
 }
 
-// addMatches adds a route for each match of a rule. A rule without matches has one for everything.
-func addMatches[M any](r *route, c *compiled, rule int, out gateway.Route, matches []M, read func(M) (gateway.Match, *fault)) {
+// addMatches adds a route for each match of a rule. A rule without matches has one for everything. A rule that is refused answers what it matches with an error:
+// without its filters another rule must not have it.
+func addMatches[M any](r *route, c *compiled, rule int, out gateway.Route, refused *fault, matches []M, read func(M) (gateway.Match, *fault)) {
+	if refused != nil {
+		r.drop(refused.at(rule))
+		out = gateway.Route{Unserved: out.Unserved}
+	}
 	if len(matches) == 0 {
 		matches = make([]M, 1)
 	}
@@ -55,6 +53,7 @@ func addMatches[M any](r *route, c *compiled, rule int, out gateway.Route, match
 		}
 		out.Match = match
 		c.routes = append(c.routes, out)
+		c.served = c.served || refused == nil
 	}
 }
 

@@ -30,6 +30,7 @@ type route struct {
 type compiled struct {
 	routes  []gateway.Route
 	streams []gateway.Stream
+	served  bool // a route is one that is not refused
 }
 
 // parent is what comes of a reference to one of our Gateways or ListenerSets.

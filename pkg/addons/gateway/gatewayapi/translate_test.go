@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
@@ -148,6 +149,34 @@ func TestIntersect(t *testing.T) {
 			}
 			c.a, c.b = c.b, c.a
 		}
+	}
+}
+
+// TestUnsupportedFilters: what a rule with a filter that is not supported matches is answered with an error, and leads nowhere else. Without another rule its route is not accepted.
+func TestUnsupportedFilters(t *testing.T) {
+	odd := v1.LocalObjectReference{Group: "example.com", Kind: "Auth", Name: "basic"}
+	rewrite := v1.HTTPBackendRef{Filters: []v1.HTTPRouteFilter{{Type: v1.HTTPRouteFilterURLRewrite, URLRewrite: &v1.HTTPURLRewriteFilter{}}}}
+	parents := v1.CommonRouteSpec{ParentRefs: []v1.ParentReference{{Name: "front", Namespace: to(v1.Namespace("infra"))}}}
+	o := shared()
+	for name, rule := range map[string]v1.HTTPRouteRule{
+		"rule": {Filters: []v1.HTTPRouteFilter{{Type: v1.HTTPRouteFilterExtensionRef, ExtensionRef: &odd}}, BackendRefs: []v1.HTTPBackendRef{{}}}, "backend": {BackendRefs: []v1.HTTPBackendRef{rewrite}},
+	} {
+		o.HTTPRoutes = append(o.HTTPRoutes, &v1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: v1.HTTPRouteSpec{CommonRouteSpec: parents, Rules: []v1.HTTPRouteRule{rule}}})
+	}
+	o.GRPCRoutes = []*v1.GRPCRoute{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "rpc"}, Spec: v1.GRPCRouteSpec{
+		CommonRouteSpec: parents, Rules: []v1.GRPCRouteRule{{Filters: []v1.GRPCRouteFilter{{Type: v1.GRPCRouteFilterExtensionRef, ExtensionRef: &odd}}}},
+	}}}
+	result := Translate(o)
+	if len(result.Config.Routes) != 3 {
+		t.Errorf("%+v", result.Config.Routes)
+	}
+	for _, r := range result.Config.Routes {
+		if r.Unserved < 500 || len(r.Backends) > 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if told := statuses(result.Statuses(Applied{})); strings.Count(told, `"reason":"UnsupportedValue","status":"False","type":"Accepted"`) != 3 {
+		t.Error(told)
 	}
 }
 
