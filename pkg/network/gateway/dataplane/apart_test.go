@@ -77,4 +77,47 @@ func testApart(t *testing.T, s *served, config gateway.Config, port uint16) {
 			t.Errorf("%s%s: %d %q, want %d %q", c.host, c.path, answer.StatusCode, body, c.status, c.body)
 		}
 	}
+	testWantingBeside(t, s, config, port)
+}
+
+// testWantingBeside: a listener for all hosts that wants clients' certificates serves those who show one beside Ingresses, and nobody whose handshake was for an Ingress, be it only for
+// the host of a certificate.
+func testWantingBeside(t *testing.T, s *served, config gateway.Config, port uint16) {
+	clients := newAuthority(t, "clients")
+	_, mine := clients.issue(t, "me")
+	named, own := certificate(t, "Secret p/named", "named.test"), certificate(t, "Secret p/wanting", "wanting.test")
+	config.Certificates = append(config.Certificates, named, own)
+	config.Listeners = slices.Clone(config.Listeners[:2])
+	config.Listeners[1].Certificates = map[string][]string{"a.test": {"Secret p/a"}, "named.test": {named.Source}}
+	config.Listeners = append(config.Listeners, gateway.Listener{
+		Name: "wanting", Port: port, Protocol: gateway.HTTPS, ClientAuthorities: clients.pem(), Certificates: map[string][]string{"": {own.Source}},
+	})
+	r := route("", "/", "theirs", gateway.ToHTTP)
+	r.Listeners = []string{"wanting"}
+	config.Routes, config.Streams = []gateway.Route{route("a.test", "/app", "mine", gateway.ToHTTP), r}, nil
+	s.apply(t, config, gateway.Endpoints{"mine": {backend(t, "mine")}, "theirs": {backend(t, "theirs")}})
+	for _, c := range []struct {
+		name, host string
+		shows      bool
+		status     int // 0: the handshake fails
+	}{
+		{"other.test", "other.test", true, 200}, {"other.test", "named.test", true, 200}, {"other.test", "other.test", false, 0}, {"", "other.test", false, 0},
+		{"a.test", "a.test", false, 200}, {"a.test", "other.test", true, 404}, {"a.test", "other.test", false, 404},
+		{"named.test", "named.test", false, 404}, {"named.test", "other.test", false, 404}, {"named.test", "other.test", true, 404},
+	} {
+		config := &tls.Config{ServerName: c.name, InsecureSkipVerify: true}
+		if c.shows {
+			config.Certificates = []tls.Certificate{mine}
+		}
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/app", port), nil)
+		request.Host = c.host
+		status := 0
+		if answer, err := direct(config).Do(request); err == nil {
+			answer.Body.Close()
+			status = answer.StatusCode
+		}
+		if status != c.status {
+			t.Errorf("%q for %s, a certificate %v: %d, want %d", c.name, c.host, c.shows, status, c.status)
+		}
+	}
 }

@@ -2,6 +2,9 @@
 package routes
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -45,7 +48,23 @@ func (s *site) yielded(host string) bool {
 // Listener is a listener with its routes.
 type Listener struct {
 	gateway.Listener
-	hosts index[*paths]
+	hosts       index[*paths]
+	authorities map[string]bool // of clients' certificates, as they are in a chain
+}
+
+func newListener(l gateway.Listener) *Listener {
+	out := &Listener{Listener: l, hosts: index[*paths]{}, authorities: map[string]bool{}}
+	for block, rest := pem.Decode([]byte(l.ClientAuthorities)); block != nil; block, rest = pem.Decode(rest) {
+		out.authorities[string(block.Bytes)] = true
+	}
+	return out
+}
+
+// shown reports whether a client has shown the certificate that the listener wants, whichever listener of the place the handshake was for.
+func (l *Listener) shown(state *tls.ConnectionState) bool {
+	return l.ClientAuthorities == "" || l.AnyClient || state != nil && slices.ContainsFunc(state.VerifiedChains, func(chain []*x509.Certificate) bool {
+		return len(chain) > 0 && l.authorities[string(chain[len(chain)-1].Raw)]
+	})
 }
 
 // New returns the table for a configuration. Turns go on where they were in the table before. A route with a regular expression that is none is
@@ -60,7 +79,7 @@ func New(config gateway.Config, endpoints gateway.Endpoints, before *Table) *Tab
 		if l.Protocol != gateway.HTTP && l.Protocol != gateway.HTTPS {
 			continue
 		}
-		listener := &Listener{Listener: l, hosts: index[*paths]{}}
+		listener := newListener(l)
 		byName[l.Name] = listener
 		for _, at := range places(l) {
 			if t.sites[at] == nil {
@@ -204,8 +223,8 @@ func (t *Table) Find(c Connection, host string, r *http.Request) Found {
 	s := &search{request: r, slow: t.slow}
 	defer s.end()
 	for _, l := range listeners {
-		if c.Secure && (l.ClientAuthorities != listeners[0].ClientAuthorities || l.AnyClient != listeners[0].AnyClient) {
-			continue // the handshake has asked for what the first one wants
+		if !l.shown(r.TLS) {
+			continue // the handshake has asked for what another one wants
 		}
 		route := l.find(host, s)
 		if s.tooLong {
