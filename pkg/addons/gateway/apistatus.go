@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/gatewayapi"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // object is one of the Gateway API.
@@ -147,7 +150,7 @@ func (w *statusWriter) addresses(g *v1.Gateway, next *v1.GatewayStatus, servers 
 			}
 		}
 		if !asked {
-			for _, a := range servers {
+			for _, a := range fitting(servers) {
 				add(a)
 			}
 		}
@@ -159,6 +162,45 @@ func (w *statusWriter) addresses(g *v1.Gateway, next *v1.GatewayStatus, servers 
 	if missing != nil && programmed != nil && (programmed.Status == metav1.ConditionTrue || programmed.Reason == string(v1.GatewayReasonAddressNotAssigned)) {
 		programmed.Status, programmed.Reason, programmed.Message = metav1.ConditionFalse, missing.Reason, missing.Message
 	}
+}
+
+// addressesOf returns the addresses of servers and agents that are ready, those of servers first: a node's external ones, or its internal ones if it has no others.
+func addressesOf(nodes []*corev1.Node) []string {
+	place := map[string]int{}
+	for _, n := range nodes {
+		if kube.NodeReadiness(n) != corev1.ConditionTrue {
+			continue
+		}
+		of := map[corev1.NodeAddressType][]string{}
+		for _, a := range n.Status.Addresses {
+			of[a.Type] = append(of[a.Type], a.Address)
+		}
+		addresses, at := of[corev1.NodeExternalIP], 1
+		if len(addresses) == 0 {
+			addresses = of[corev1.NodeInternalIP]
+		}
+		if n.Labels[kube.ControlPlaneLabel] == "true" {
+			at = 0
+		}
+		for _, a := range addresses {
+			if other, known := place[a]; !known || at < other {
+				place[a] = at
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(place), func(a, b string) int { return cmp.Or(place[a]-place[b], strings.Compare(a, b)) })
+}
+
+// fitting cuts addresses to as many as a Gateway's status may have, of which one at least is of each family.
+func fitting(all []string) []string {
+	if len(all) <= mostAddresses {
+		return all
+	}
+	fit, isIPv6 := slices.Clone(all[:mostAddresses]), func(a string) bool { return strings.Contains(a, ":") }
+	if other := slices.IndexFunc(all, func(a string) bool { return isIPv6(a) != isIPv6(all[0]) }); other >= mostAddresses {
+		fit[mostAddresses-1] = all[other]
+	}
+	return fit
 }
 
 // problemsIn returns what people are told about an object.
@@ -185,5 +227,8 @@ func problemsIn(about corev1.ObjectReference, all map[string][]metav1.Condition)
 // writeTimeout bounds a write of a status.
 const writeTimeout = 10 * time.Second
 
-// mostAncestors is how many the API allows in the status of a policy.
-const mostAncestors = 16
+// mostAncestors and mostAddresses are how many the API allows in the status of a policy and of a Gateway.
+const (
+	mostAncestors = 16
+	mostAddresses = 16
+)

@@ -1,14 +1,18 @@
 package gateway
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/gatewayapi"
 	"github.com/coracle-dev/coracle/pkg/addons/gateway/translate"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // TestPlural: the status of each kind is written to its own path, which is that of its watch.
@@ -56,5 +60,35 @@ func TestOthersEntries(t *testing.T) {
 	route.Status.Parents[0].ControllerName = translate.Controller
 	if w.fill(route, gatewayapi.Status{}, nil); route.Status.Parents == nil || len(route.Status.Parents) != 0 {
 		t.Errorf("%#v: the API refuses null", route.Status.Parents)
+	}
+}
+
+// TestManyAddresses: a Gateway's status has as many addresses as the API allows, those of servers before those of agents, and one at least of each family.
+func TestManyAddresses(t *testing.T) {
+	node := func(server bool, addresses ...string) *corev1.Node {
+		full := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{kube.ControlPlaneLabel: fmt.Sprint(server)}}}
+		full.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		for _, a := range addresses {
+			full.Status.Addresses = append(full.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+		}
+		n := &corev1.Node{}
+		trimNode(full, n)
+		return n
+	}
+	nodes := []*corev1.Node{node(false, "fd00::2", "10.0.0.1"), node(true, "10.9.0.1", "fd00::1"), node(false, "10.9.0.1")}
+	for i := range 20 {
+		nodes = append(nodes, node(false, fmt.Sprintf("10.1.0.%d", i)))
+	}
+	w, next := &statusWriter{Status: Status{Addresses: addon.NewGatewayAddresses(false, true)}}, v1.GatewayStatus{}
+	w.addresses(&v1.Gateway{}, &next, addressesOf(nodes))
+	var got []string
+	for _, a := range next.Addresses {
+		got = append(got, a.Value)
+	}
+	if len(got) != 16 || !slices.Equal(got[:3], []string{"10.9.0.1", "fd00::1", "10.0.0.1"}) {
+		t.Errorf("%s", got)
+	}
+	if fit := fitting(append(slices.Repeat([]string{"10.0.0.1"}, 16), "10.0.0.2", "fd00::1", "fd00::2")); len(fit) != 16 || fit[0] != "10.0.0.1" || fit[15] != "fd00::1" {
+		t.Errorf("%s", fit)
 	}
 }

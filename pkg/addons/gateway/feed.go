@@ -174,6 +174,7 @@ func trimSecret(s, small *corev1.Secret) {
 }
 
 func trimNode(n, small *corev1.Node) {
+	small.Labels = map[string]string{kube.ControlPlaneLabel: n.Labels[kube.ControlPlaneLabel]}
 	small.Status.Addresses = n.Status.Addresses
 	small.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: kube.NodeReadiness(n)}}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -249,26 +248,6 @@ func (w *statusWriter) tell(ctx context.Context, problems []problem) error {
 	}
 	w.told = now
 	return errors.Join(errs...)
-}
-
-// addressesOf returns the addresses of servers that are ready: a node's external ones, or its internal ones if it has no others.
-func addressesOf(nodes []*corev1.Node) (out []string) {
-	for _, n := range nodes {
-		if kube.NodeReadiness(n) != corev1.ConditionTrue {
-			continue
-		}
-		of := map[corev1.NodeAddressType][]string{}
-		for _, a := range n.Status.Addresses {
-			of[a.Type] = append(of[a.Type], a.Address)
-		}
-		if len(of[corev1.NodeExternalIP]) > 0 {
-			out = append(out, of[corev1.NodeExternalIP]...)
-		} else {
-			out = append(out, of[corev1.NodeInternalIP]...)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // mostNamed is how many objects with problems are named in a report.
