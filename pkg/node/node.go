@@ -174,6 +174,10 @@ func prepare(cfg config.Config, report *state.Recorder) error {
 	if err := refuseForeign(l, cfg); err != nil {
 		return err
 	}
+	// Another distribution may have pods in this directory: until here, coracle has nothing there.
+	if err := l.Note(ledger.Entry{Kind: ledger.Used, Name: cfg.Dirs.Kubelet}); err != nil {
+		return err
+	}
 	if err := host.Prepare(l, cfg.Dirs.Run, cfg.Node.IPs, hasIPv6(cfg)); err != nil {
 		return fmt.Errorf("preparing the host: %w", err)
 	}

@@ -211,6 +211,7 @@ func Next(environ []string) Config {
 	dirs := paths.Default()
 	dirs.Data = cmp.Or(variable(environ, "CORACLE_DATA_DIR"), dirs.Data)
 	dirs.Run = cmp.Or(variable(environ, "CORACLE_RUN_DIR"), dirs.Run)
+	dirs.Kubelet = cmp.Or(variable(environ, "CORACLE_KUBELET_ROOT_DIR"), dirs.Kubelet)
 	return Config{Dirs: dirs}
 }
 

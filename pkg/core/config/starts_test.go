@@ -41,7 +41,8 @@ func TestNext(t *testing.T) {
 		if want == "/from-env" {
 			environ = append(environ, "CORACLE_DATA_DIR=/from-env")
 		}
-		if got := Next(environ).Dirs; got.Data != want || got.Run != "/run/coracle" {
+		environ = append(environ, "CORACLE_KUBELET_ROOT_DIR=/kubelet")
+		if got := Next(environ).Dirs; got.Data != want || got.Run != "/run/coracle" || got.Kubelet != "/kubelet" {
 			t.Errorf("%q: %+v", content, got)
 		}
 	}

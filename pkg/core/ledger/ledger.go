@@ -29,6 +29,7 @@ type Kind string
 const (
 	Dir         Kind = "dir"         // path of a directory; removed only when empty
 	Contents    Kind = "contents"    // path of a directory that existed and was empty: its content is removed, it stays
+	Used        Kind = "used"        // path of a directory that other programs use too, and in which a node of coracle has run: the kubelet's
 	File        Kind = "file"        // path of a file or symlink
 	Link        Kind = "link"        // name of a network interface: cni0
 	NFTTable    Kind = "nft-table"   // family and name: "ip kube-proxy"

@@ -87,10 +87,7 @@ func (m *machine) ownLog(name string) bool {
 		return false
 	}
 	uid := name[i+1:]
-	if _, err := os.Stat(filepath.Join(m.dirs.Kubelet, "pods", uid)); err == nil {
-		return true
-	}
-	return m.seen.mentions(uid)
+	return m.seen.mentions(uid) || m.dirs.Kubelet != "" && paths.Exists(filepath.Join(m.dirs.Kubelet, "pods", uid))
 }
 
 // ownResult reports whether a file is libcni's cached result for a pod of coracle.
@@ -189,6 +186,9 @@ func (m *machine) dirItems(o owned) []Item {
 	}
 	if m.made(ledger.Mount, o.dir) && m.inMemory(o.dir) {
 		return []Item{m.memoryItem(o.dir)}
+	}
+	if m.made(ledger.Mount, o.dir) && !m.made(ledger.Dir, o.dir) {
+		return nil // the memory covered it: what is in it is not coracle's
 	}
 	if o.dir == o.usual || m.made(ledger.Dir, o.dir) {
 		if m.isMountPoint(o.dir) && isEmpty(o.dir) {

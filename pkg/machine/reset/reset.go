@@ -179,7 +179,17 @@ func (r Reset) look() (*machine, []error) {
 		}
 	}
 	m.seen = gather(r.Dirs)
+	if !m.usedKubelet() {
+		m.dirs.Kubelet = ""
+	}
 	return m, errs
+}
+
+// usedKubelet reports whether a node of coracle has run in the kubelet's directory, which is that of other distributions too. The ledger says so;
+// for that of a former release, or a lost one, containerd's directory does.
+func (m *machine) usedKubelet() bool {
+	named := slices.ContainsFunc(m.noted, func(e ledger.Entry) bool { return e.Name == m.dirs.Kubelet && e.Kind != ledger.Propagation })
+	return named || len(m.entries(ledger.Used)) == 0 && paths.Exists(m.dirs.Containerd())
 }
 
 // lostLedger reports whether the ledger is missing although coracle was started in this boot. A start writes both the ledger

@@ -237,6 +237,40 @@ func TestDirOfAUserKeepsHisFiles(t *testing.T) {
 	}
 }
 
+// TestKubeletOfOthersStays: the kubelet's directory is that of other distributions too, and coracle's only if a node of it has run there.
+func TestKubeletOfOthersStays(t *testing.T) {
+	m, _ := host(t)
+	containerd := m.dirs.Containerd()
+	for name, tt := range map[string]struct {
+		ran   bool // containerd's directory is there
+		noted []ledger.Entry
+		want  bool
+	}{
+		"a start that checks refuse":         {},
+		"another directory":                  {true, []ledger.Entry{{Kind: ledger.Used, Name: "/srv/kubelet"}}, false},
+		"shared by another's mount":          {false, []ledger.Entry{{Kind: ledger.Propagation, Name: m.dirs.Kubelet}}, false},
+		"a node":                             {false, []ledger.Entry{{Kind: ledger.Used, Name: m.dirs.Kubelet}}, true},
+		"a node of a former release":         {true, nil, true},
+		"a former release made it":           {false, []ledger.Entry{{Kind: ledger.Dir, Name: m.dirs.Kubelet}}, true},
+		"a former release had it for itself": {false, []ledger.Entry{{Kind: ledger.Contents, Name: m.dirs.Kubelet}}, true},
+	} {
+		os.RemoveAll(m.dirs.Data)
+		if tt.ran {
+			os.MkdirAll(containerd, 0o755)
+		}
+		if err := ledger.Open(m.dirs).Note(tt.noted...); err != nil {
+			t.Fatal(err)
+		}
+		if looked, errs := (Reset{Dirs: m.dirs}).look(); len(errs) > 0 || (looked.dirs.Kubelet != "") != tt.want {
+			t.Errorf("%s: used is %t, %v", name, looked.dirs.Kubelet != "", errs)
+		}
+	}
+	m.noted = []ledger.Entry{{Kind: ledger.Mount, Name: m.dirs.Kubelet}, {Kind: ledger.Used, Name: m.dirs.Kubelet}}
+	if items := m.dirItems(m.ownDirs()[1]); len(items) != 0 {
+		t.Errorf("what an ephemeral server's memory covered is removed: %v", items)
+	}
+}
+
 // TestClaimedDirIsEmptied: what belongs to the file system, if one is mounted there, stays.
 func TestClaimedDirIsEmptied(t *testing.T) {
 	m, _ := host(t)
