@@ -111,13 +111,14 @@ func (m *machine) ownDirs() []owned {
 	def := paths.Default()
 	return []owned{
 		{dir: m.dirs.Run, usual: def.Run, entries: []string{
-			"config.json", "lock", "state", "notify.sock", "etcd.sock", "control-plane", "copies", "containerd", "runc", "s", "subnet.json"}},
+			"config.json", "lock", "state", "notify.sock", "notify-gateway.sock", "etcd.sock", "policy.sock", "control-plane", "copies", "containerd",
+			"runc", "s", "gateway", "subnet.json", "wireguard.key", "images-compared", "payload-compared"}},
 		{dir: m.dirs.Kubelet, entries: []string{
 			"actuated_pods_state", "allocated_pods_state", "checkpoints", "config", "cpu_manager_state", "device-plugins",
 			"dra_manager_state", "image_manager", "memory_manager_state", "pki", "plugins", "plugins_registry",
 			"pod-resources", "pod_status_manager_state", "pods", "pods-api", "usernamespaces", "volumeplugins"}},
 		{dir: m.dirs.Data, usual: def.Data, entries: []string{
-			"bin", "data", "ephemeral", "images", "kubelet", "ledger.json", "ledger.json.lock", "lock", "log", "manifests",
+			"bin", "charts", "data", "ephemeral", "images", "kubelet", "ledger.json", "ledger.json.lock", "lock", "log", "manifests",
 			"node", "server", "server.before-restore", "server.restoring", "storage", "upgrade"}},
 	}
 }
@@ -178,7 +179,7 @@ func (m *machine) willBeEmpty(dir string) bool {
 
 // dirItems returns a directory as one item if it is coracle's, otherwise an item for each of coracle's entries in it.
 func (m *machine) dirItems(o owned) []Item {
-	if o.dir == "" || o.dir == "/" {
+	if o.dir == "" || resolved(o.dir) == "/" {
 		return nil
 	}
 	if _, err := os.Stat(o.dir); err != nil {
@@ -190,7 +191,7 @@ func (m *machine) dirItems(o owned) []Item {
 	if m.made(ledger.Mount, o.dir) && !m.made(ledger.Dir, o.dir) {
 		return nil // the memory covered it: what is in it is not coracle's
 	}
-	if o.dir == o.usual || m.made(ledger.Dir, o.dir) {
+	if (o.dir == o.usual || m.made(ledger.Dir, o.dir)) && !isLink(o.dir) { // a link leads to a user's directory
 		if m.isMountPoint(o.dir) && isEmpty(o.dir) {
 			return nil
 		}
@@ -224,9 +225,10 @@ func (m *machine) removeOwn(path string) error {
 	return m.removeTree(path)
 }
 
-// removeTree removes a file, or a directory with its content. It leaves mounts inside alone: they hold data that is not
+// removeTree removes a file, a link, or a directory with its content. It leaves mounts inside alone: they hold data that is not
 // coracle's.
 func (m *machine) removeTree(path string) error {
+	path = filepath.Join(resolved(filepath.Dir(path)), filepath.Base(path))
 	points, err := m.mounts()
 	if err != nil {
 		return err
@@ -250,6 +252,7 @@ func (m *machine) removeTree(path string) error {
 
 // emptyDir removes the content of a directory that is a mount point or contains some.
 func (m *machine) emptyDir(dir string) error {
+	dir = resolved(dir)
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return removed(err)
@@ -267,11 +270,6 @@ func (m *machine) emptyDir(dir string) error {
 		errs = append(errs, m.removeTree(path))
 	}
 	return errors.Join(errs...)
-}
-
-func (m *machine) isMountPoint(path string) bool {
-	points, err := m.mounts()
-	return err == nil && slices.Contains(points, path)
 }
 
 // isEmpty reports whether a directory has nothing that coracle or a user made.

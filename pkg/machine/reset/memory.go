@@ -27,7 +27,7 @@ func (m *machine) inMemory(dir string) bool {
 	case m.dirs.Data:
 		source := ""
 		for _, mount := range table {
-			if mount.Mountpoint == dir {
+			if mount.Mountpoint == resolved(dir) {
 				source = mount.Source // the last mount at a mount point covers the others
 			}
 		}
@@ -46,11 +46,11 @@ func (m *machine) memoryItem(dir string) Item {
 		if m.failed && dir == m.dirs.Data {
 			return fmt.Errorf("kept until all that %s lists is removed: run reset again", m.dirs.Ledger())
 		}
-		if err := unmount(dir); err != nil {
+		if err := unmount(resolved(dir)); err != nil {
 			return err
 		}
 		for _, e := range m.entries(ledger.Propagation) { // of what was covered
-			if e.Name == dir && m.isMountPoint(dir) {
+			if e.Name == resolved(dir) && m.isMountPoint(dir) {
 				return restorePropagation(e)
 			}
 		}

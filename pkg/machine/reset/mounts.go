@@ -28,8 +28,9 @@ func findMounts(_ context.Context, m *machine) ([]Item, error) {
 		return nil, err
 	}
 	var items []Item
+	run, kubelet, containerd := resolved(m.dirs.Run), resolved(m.dirs.Kubelet), resolved(m.dirs.Containerd())
 	for _, point := range slices.Backward(mounts) {
-		if inside(point, m.dirs.Run) || inside(point, m.dirs.Kubelet) || inside(point, m.dirs.Containerd()) {
+		if inside(point, run) || inside(point, kubelet) || inside(point, containerd) {
 			items = append(items, mountItem(point))
 		}
 	}
@@ -124,6 +125,25 @@ func (m *machine) mountTable() ([]*mountinfo.Info, error) {
 	}
 	defer f.Close()
 	return mountinfo.GetMountsFromReader(f, nil)
+}
+
+func (m *machine) isMountPoint(path string) bool {
+	points, err := m.mounts()
+	return err == nil && slices.Contains(points, resolved(path))
+}
+
+// isLink reports whether a path is a symbolic link.
+func isLink(path string) bool {
+	_, err := os.Readlink(path)
+	return err == nil
+}
+
+// resolved returns a path without symbolic links, as the mount table has it; the path itself if it leads nowhere.
+func resolved(path string) string {
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		return to
+	}
+	return path
 }
 
 // inside reports whether a path is below a directory and not the directory itself.
