@@ -31,6 +31,7 @@ type installation struct {
 	rewrote bool // a file changed that the service reads at its start
 	started bool
 	touched bool // a start of the service was requested
+	ownData bool // the data directory was missing or empty before
 }
 
 // survey finds out what is installed.
@@ -137,22 +138,23 @@ func (i *installation) undoStart(ctx context.Context) {
 		if err := i.Manager.Stop(ctx, i.Service); err != nil {
 			return err
 		}
-		return i.Discard(ctx, i.record, i.record.OwnData)
+		return i.Discard(ctx, i.record, i.ownData)
 	})
 }
 
 // plan writes the record before anything is made.
 func (i *installation) plan(context.Context) error {
 	data, err := os.ReadDir(i.at(i.Config.Dirs.Data))
+	i.ownData = len(data) == 0 && gone(err) == nil
 	i.record = Record{
 		Service: i.Service, Version: i.Version, Role: i.Role, Args: i.Args, Binary: i.Binary(), Dirs: i.Config.Dirs,
-		Kubeconfig: i.Config.API.KubeconfigPath, OwnData: len(data) == 0 && gone(err) == nil, Links: []Link{}, Made: []string{},
+		Kubeconfig: i.Config.API.KubeconfigPath, Links: []Link{}, Made: []string{},
 	}
 	if i.Manager != nil {
 		i.record.Init = i.Manager.Name()
 	}
 	if i.there { // what coracle made before is still coracle's
-		i.record.OwnData, i.record.Complete = i.old.OwnData, true
+		i.record.Complete = true
 		i.record.Files, i.record.Made = slices.Clone(i.old.Files), slices.Clone(i.old.Made)
 		i.record.Links = slices.Clone(i.old.Links)
 	}

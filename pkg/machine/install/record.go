@@ -27,8 +27,6 @@ type Record struct {
 	Binary     string     `json:"binary"`
 	Dirs       paths.Dirs `json:"dirs"`
 	Kubeconfig string     `json:"kubeconfig,omitempty"`
-	// OwnData is true if the data directory was missing or empty before.
-	OwnData bool `json:"ownData"`
 	// Files are regular files. The executable's sum is of the file that was installed, not of what it was upgraded to.
 	Files []File `json:"files"`
 	Links []Link `json:"links"`
@@ -121,13 +119,6 @@ func (s Store) forget(name string) error {
 		return fmt.Errorf("removing the record of the installation: %w", err)
 	}
 	return nil
-}
-
-// used returns the record of an installation that has been started. From then on the data directory may have a cluster, so that
-// cleaning up after a killed installer must keep it; there is true if the service was installed before.
-func (r Record) used(there bool) Record {
-	r.OwnData = r.OwnData && there
-	return r
 }
 
 // has reports whether the record lists a path.

@@ -171,9 +171,6 @@ func (i *installation) start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, i.Wait)
 	defer cancel()
-	if err := i.save(i.record.used(i.there)); err != nil {
-		return err
-	}
 	i.touched, i.started, i.changed = true, true, true
 	if i.running {
 		i.Say("restarting " + i.Service + ", because its settings have changed; pods run on")

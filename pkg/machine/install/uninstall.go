@@ -61,12 +61,9 @@ func (in *Installer) stop(ctx context.Context, r Record) error {
 	return nil
 }
 
-// clear removes an installation that was interrupted.
+// clear removes an installation that was interrupted. Its data stays: the installer made none, and a boot may have started the service since.
 func (in *Installer) clear(ctx context.Context, r Record) error {
-	if err := in.stop(ctx, r); err != nil {
-		return err
-	}
-	if err := in.Discard(ctx, r, r.OwnData); err != nil {
+	if err := in.Stop(ctx, r); err != nil {
 		return err
 	}
 	_, err := in.remove(ctx, r, true)
