@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 )
 
@@ -82,6 +83,9 @@ func (in *Installer) Install(ctx context.Context, w Spec) (done Done, err error)
 			return Done{}, fmt.Errorf("cleaning up after an installation that was interrupted: %w", err)
 		}
 		old, there = Record{}, false
+		if !paths.Exists(w.Self) { // it was a file of that installation
+			w.Self = "/proc/self/exe"
+		}
 	}
 	if err := in.conflicts(w, old, there); err != nil {
 		return Done{}, err

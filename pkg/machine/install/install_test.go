@@ -341,6 +341,24 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestInterruptedRunsItself: the executable that an interrupted installation has put there can be what installs again.
+func TestInterruptedRunsItself(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.Install(t.Context(), w.want); err != nil {
+		t.Fatal(err)
+	}
+	r, _, _ := w.Load("coracle")
+	r.Complete = false
+	if err := w.save(r); err != nil {
+		t.Fatal(err)
+	}
+	w.want.Self = filepath.Join(w.Root, r.Binary)
+	_, err := w.Install(t.Context(), w.want)
+	if same, errSame := w.sameFile("/proc/self/exe", r.Binary); err != nil || errSame != nil || !same {
+		t.Errorf("%v; the program that runs is installed: %t, %v", err, same, errSame)
+	}
+}
+
 // TestChangedFiles: what somebody changed since is named and left, and so is what others put there.
 func TestChangedFiles(t *testing.T) {
 	w := newWorld(t)
