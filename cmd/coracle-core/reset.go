@@ -24,7 +24,7 @@ func resetCommand() *cobra.Command {
 		Use: "reset",
 		Long: `Stop coracle and its pods and remove everything that it made on this machine: processes, mounts, network
 namespaces, interfaces, nft tables, routes, cgroups, and files with all data of the cluster that is kept here. Kernel
-settings that it changed get their old values back.
+settings that it changed get their old values back, except those of forwarding, on which other programs may rely.
 
 It goes by coracle's own notes and touches nothing else: other containers, networks and rules stay as they are, and so do
 the configuration in /etc/coracle and whatever is mounted inside coracle's directories. It works even when processes

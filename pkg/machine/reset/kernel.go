@@ -79,10 +79,14 @@ func (m *machine) inOurCgroups() map[int]bool {
 	return pids
 }
 
-// findSettings lists the kernel settings that coracle changed and that still have its value.
+// findSettings lists the kernel settings that coracle changed and that still have its value. Those that route and bridge packets stay: Docker,
+// libvirt and others that have found them on rely on them, and with IPv6 forwarding on, accept_ra keeps the machine's default route.
 func findSettings(_ context.Context, m *machine) ([]Item, error) {
 	var items []Item
 	for _, e := range m.entries(ledger.Sysctl) {
+		if strings.HasPrefix(e.Name, "net") && !strings.HasPrefix(e.Name, "net.netfilter.") {
+			continue
+		}
 		file := ledger.SysctlFile(e.Name)
 		if m.proc != "/proc" {
 			file = strings.Replace(file, "/proc", m.proc, 1)

@@ -616,28 +616,30 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestSettings: a sysctl is given back only while it has coracle's value, however the kernel separates its words.
+// TestSettings: a sysctl is given back only while it has coracle's value, however the kernel separates its words. Forwarding stays on.
 func TestSettings(t *testing.T) {
 	m := &machine{proc: t.TempDir()}
-	for name, value := range map[string]string{"a": "1\n", "b": "3\n", "c": "1\t2\n"} {
-		file := filepath.Join(m.proc, "sys", "net", name)
+	for name, value := range map[string]string{"vm/a": "1\n", "vm/b": "3\n", "net/netfilter/c": "1\t2\n", "net/ipv4/ip_forward": "1\n",
+		"net/ipv6/conf/all/forwarding": "1\n", "net/ipv6/conf/eth0.1/accept_ra": "2\n", "net/bridge/bridge-nf-call-iptables": "1\n"} {
+		file := filepath.Join(m.proc, "sys", name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(value), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, e := range [][3]string{{"net.a", "0", "1"}, {"net.b", "0", "1"}, {"net.c", "0 0", "1 2"}, {"net.gone", "0", "1"}} {
+	for _, e := range [][3]string{{"vm.a", "0", "1"}, {"vm.b", "0", "1"}, {"net.netfilter.c", "0 0", "1 2"}, {"vm.gone", "0", "1"}, {"net.ipv4.ip_forward", "0", "1"},
+		{"net.ipv6.conf.all.forwarding", "0", "1"}, {"net/ipv6/conf/eth0.1/accept_ra", "1", "2"}, {"net.bridge.bridge-nf-call-iptables", "0", "1"}} {
 		m.noted = append(m.noted, ledger.Entry{Kind: ledger.Sysctl, Name: e[0], Old: e[1], New: e[2]})
 	}
 	os.WriteFile(filepath.Join(m.proc, "self"), nil, 0o644) // no mount table
 	items, err := findSettings(t.Context(), m)
-	if err != nil || len(items) != 2 || items[0].Name != "net.a" || items[1].Name != "net.c" {
+	if err != nil || len(items) != 2 || items[0].Name != "vm.a" || items[1].Name != "net.netfilter.c" {
 		t.Fatalf("%v, %v", items, err)
 	}
 	for i, want := range []string{"0", "0 0"} {
 		if err := items[i].remove(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if got, _ := os.ReadFile(filepath.Join(m.proc, "sys", "net", items[i].Name[4:])); string(got) != want {
+		if got, _ := os.ReadFile(filepath.Join(m.proc, "sys", strings.ReplaceAll(items[i].Name, ".", "/"))); string(got) != want {
 			t.Errorf("%s is %q", items[i].Name, got)
 		}
 	}
