@@ -258,11 +258,10 @@ func ReadKeys(d paths.Dirs) (map[string][]byte, error) {
 }
 
 // WriteKeys stores what ReadKeys returned on another server. The files are on disk when it returns. It can be interrupted at any point and
-// repeated.
+// repeated. The statements of former authorities come first: whatever a new one signs has them, and behind what a former one signs they do no harm.
 func WriteKeys(d paths.Dirs, files map[string][]byte) error {
-	names := KeyFiles()
-	names = append(names, slices.DeleteFunc(crossFiles(), func(name string) bool { return files[name] == nil })...)
-	for _, name := range names {
+	names := slices.DeleteFunc(crossFiles(), func(name string) bool { return files[name] == nil })
+	for _, name := range append(names, KeyFiles()...) {
 		data := files[name]
 		if len(bytes.TrimSpace(data)) == 0 {
 			return fmt.Errorf("the server did not send %s, which every server of a cluster has: is it of the same version?", name)

@@ -142,6 +142,45 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestRotationCut: wherever Adopt is cut off, what the next start issues is accepted by who knows the former authorities only.
+func TestRotationCut(t *testing.T) {
+	for _, name := range append(crossFiles(), KeyFiles()...) {
+		for step := range 2 {
+			cfg := testConfig(t)
+			ensureAll(t, cfg)
+			former, err := ReadKeys(cfg.Dirs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range stages(t, cfg, nil) {
+				both, err := withPresentKeys(cfg.Dirs, r.Files())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for n, files := range []map[string][]byte{both, r.Files()} {
+					if n == step {
+						files[name] = []byte{} // where the writing ends
+					}
+					if err := WriteKeys(cfg.Dirs, files); n == step && err == nil {
+						t.Fatalf("%s %s: it was not cut off", r.Stage, name)
+					} else if n == step {
+						break
+					}
+				}
+				ensureAll(t, cfg)
+				for _, l := range allLeaves() {
+					if !verifies(t, cfg, l.Name, former[l.CA.Name+".crt"]) {
+						t.Errorf("%s: cut off before %s the %d. time, who knows the former authority does not accept %s", r.Stage, name, step+1, l.Name)
+					}
+				}
+				if err := Adopt(cfg, r.Files()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
 // TestForeignAuthorities: files of another cluster, damaged ones, or those of before a change that is finished, are not taken over.
 func TestForeignAuthorities(t *testing.T) {
 	cfg, other := testConfig(t), testConfig(t)
