@@ -54,7 +54,7 @@ func (m *MetricsServer) Install(server *genericserver.GenericAPIServer, caches k
 		return fmt.Errorf("preparing to ask kubelets: %w", err)
 	}
 	nodes := caches.Nodes.Lister()
-	asked := &scrapeErrors{getter: kubelets, failed: map[string]string{}}
+	asked := &scrapeErrors{getter: kubelets, pods: caches.Pods, failed: map[string]string{}}
 	m.usage = &usage{
 		Storage: storage.NewStorage(0), // see firstMeasurements
 		scraper: scraper.NewScraper(reachableNodes{nodes}, asked, scrapeTimeout, nil),

@@ -9,6 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"sigs.k8s.io/metrics-server/pkg/scraper/client"
 	"sigs.k8s.io/metrics-server/pkg/storage"
@@ -16,9 +17,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// scrapeErrors records which kubelets did not answer, for coracle status.
+// scrapeErrors records which kubelets did not answer, for coracle status. Of those that did it takes figures of their own pods alone.
 type scrapeErrors struct {
 	getter client.KubeletMetricsGetter
+	pods   corelisters.PodLister
 
 	mu       sync.Mutex
 	failed   map[string]string // errors by node
@@ -28,6 +30,12 @@ type scrapeErrors struct {
 // GetMetrics implements client.KubeletMetricsGetter.
 func (o *scrapeErrors) GetMetrics(ctx context.Context, node *corev1.Node) (*storage.MetricsBatch, error) {
 	batch, err := o.getter.GetMetrics(ctx, node)
+	if err == nil {
+		maps.DeleteFunc(batch.Pods, func(pod types.NamespacedName, _ storage.PodMetricsPoint) bool {
+			known, err := o.pods.Pods(pod.Namespace).Get(pod.Name)
+			return err != nil || known.Spec.NodeName != node.Name
+		})
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.failed, node.Name)

@@ -10,6 +10,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/metrics-server/pkg/storage"
 )
 
@@ -65,5 +69,32 @@ func TestScrapeErrors(t *testing.T) {
 		if m.Nodes != want[i].Nodes || !maps.Equal(m.Failed, want[i].Failed) {
 			t.Errorf("told %+v, want %+v", m, want[i])
 		}
+	}
+}
+
+// telling is a kubelet that has figures of pods.
+type telling []string
+
+// GetMetrics implements client.KubeletMetricsGetter.
+func (k telling) GetMetrics(context.Context, *corev1.Node) (*storage.MetricsBatch, error) {
+	batch := &storage.MetricsBatch{Pods: map[types.NamespacedName]storage.PodMetricsPoint{}}
+	for _, name := range k {
+		batch.Pods[types.NamespacedName{Namespace: "a", Name: name}] = storage.PodMetricsPoint{}
+	}
+	return batch, nil
+}
+
+// TestForeignFigures: a kubelet tells of the pods of its node alone.
+func TestForeignFigures(t *testing.T) {
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	for name, node := range map[string]string{"own": "a", "other": "b", "waits": ""} {
+		if err := index.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name}, Spec: corev1.PodSpec{NodeName: node}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := &scrapeErrors{getter: telling{"own", "other", "waits", "gone"}, pods: corelisters.NewPodLister(index), failed: map[string]string{}}
+	batch, err := o.GetMetrics(t.Context(), node("a", corev1.ConditionTrue))
+	if _, own := batch.Pods[types.NamespacedName{Namespace: "a", Name: "own"}]; err != nil || len(batch.Pods) != 1 || !own {
+		t.Errorf("the figures of node a are of %v, %v", batch.Pods, err)
 	}
 }
