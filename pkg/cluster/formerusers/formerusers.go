@@ -3,6 +3,7 @@
 package formerusers
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
@@ -19,6 +20,10 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -164,11 +169,16 @@ func holder(who user.Info) string {
 	return ""
 }
 
-// keyID returns the ID of the key that has signed the request's token, "" if there is none.
+// keyID returns the ID of the key that has signed the request's token, "" if there is none. What reads the token is what the API server reads it with.
 func keyID(r *http.Request) string {
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	token := ""
+	read := authenticator.TokenFunc(func(_ context.Context, found string) (*authenticator.Response, bool, error) {
+		token = found
+		return nil, false, nil
+	})
+	_, _, _ = union.New(bearertoken.New(read), websocket.NewProtocolAuthenticator(read)).AuthenticateRequest(r) // it lets nobody in
 	head, _, signed := strings.Cut(token, ".")
-	if !ok || !signed {
+	if !signed {
 		return ""
 	}
 	var header struct {

@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -114,6 +115,23 @@ func TestUsers(t *testing.T) {
 	note(two.withCertificate(), jane)
 	note(two.withToken(), pod)
 	want()
+}
+
+// TestTokens: a token is found however the API server accepts it, and stays in the request.
+func TestTokens(t *testing.T) {
+	r := newSigner(t, "one").withToken()
+	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	protocols := "x, base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token))
+	id := keyID(r)
+	for _, header := range []http.Header{
+		{"Authorization": {" bEARER " + token + " x"}},
+		{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {protocols}},
+	} {
+		r := &http.Request{Header: header.Clone()}
+		if got := keyID(r); id == "" || got != id || !maps.EqualFunc(r.Header, header, slices.Equal) {
+			t.Errorf("%v: the key is %q instead of %q, and the header is then %v", header, got, id, r.Header)
+		}
+	}
 }
 
 // TestManyUsers: who comes with many programs fills neither the memory nor the list, hides nobody, and writes nothing on terminals.
