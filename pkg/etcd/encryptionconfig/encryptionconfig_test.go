@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -46,4 +47,25 @@ func TestOwnConfiguration(t *testing.T) {
 			}
 		})
 	}
+}
+
+// silent is a datastore behind a connection that something between has forgotten.
+type silent struct{ clientv3.KV }
+
+// Get implements clientv3.KV.
+func (silent) Get(ctx context.Context, _ string, _ ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestSilentDatastore: one that does not answer is asked again.
+func TestSilentDatastore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := fakeetcd.Client(t.Context())
+		client.KV = silent{}
+		f := &follower{Config: Config{Seals: func() ([]encryption.Seal, error) { return nil, nil }}, store: encryption.Store{Client: client}}
+		if _, err := f.reload(t.Context(), encryption.Loaded{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
 }

@@ -22,8 +22,13 @@ type follower struct {
 	gone     <-chan struct{}
 }
 
+// reloadTime is how long reload waits for a datastore that does not answer.
+const reloadTime = 30 * time.Second
+
 // reload takes the keys over from etcd. If somebody has removed them there, it puts those back that are known.
 func (f *follower) reload(ctx context.Context, known encryption.Loaded) (encryption.Loaded, error) {
+	ctx, cancel := context.WithTimeout(ctx, reloadTime)
+	defer cancel()
 	again := known
 	seals, err := f.Seals() // they change with the cluster's authorities
 	if err != nil {

@@ -106,11 +106,17 @@ func (e External) tls() (*tls.Config, error) {
 		}
 	}
 	if e.Store.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(e.Store.CertFile, e.Store.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("reading --datastore-certfile and --datastore-keyfile: %w", err)
+		// Read again for each connection, as kube-apiserver does: somebody else renews them.
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(e.Store.CertFile, e.Store.KeyFile)
+			if err != nil {
+				return nil, fmt.Errorf("reading --datastore-certfile and --datastore-keyfile: %w", err)
+			}
+			return &pair, nil
 		}
-		cfg.Certificates = []tls.Certificate{pair}
+		if _, err := cfg.GetClientCertificate(nil); err != nil {
+			return nil, err
+		}
 	}
 	for _, endpoint := range e.Store.Endpoints {
 		if strings.HasPrefix(endpoint, "https:") {
@@ -130,8 +136,17 @@ func (e External) Dial() (*clientv3.Client, error) {
 }
 
 func (e External) client(ctx context.Context, tlsConfig *tls.Config) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Context: ctx, Endpoints: e.Store.Endpoints, TLS: tlsConfig, Logger: zap.NewNop()})
+	return clientv3.New(clientv3.Config{
+		Context: ctx, Endpoints: e.Store.Endpoints, TLS: tlsConfig, Logger: zap.NewNop(),
+		DialKeepAliveTime: keepAliveTime, DialKeepAliveTimeout: keepAliveTimeout,
+	})
 }
+
+// A connection is asked whether it is alive still, as kube-apiserver asks its own: one that a firewall has forgotten says nothing.
+const (
+	keepAliveTime    = 30 * time.Second
+	keepAliveTimeout = 10 * time.Second
+)
 
 // probeTimeout limits the read of a key. It leaves time to find the reason of a failure.
 const probeTimeout = 2 * time.Second

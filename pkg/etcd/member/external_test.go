@@ -2,9 +2,11 @@ package member
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -107,6 +109,25 @@ func TestExternal(t *testing.T) {
 				t.Error("neither ready nor waiting for the right thing")
 			}
 		})
+	}
+}
+
+// TestExternalRenewed: a certificate that was renewed is used from the next connection on.
+func TestExternalRenewed(t *testing.T) {
+	files, renewed := certificate(t, "127.0.0.1"), certificate(t, "127.0.0.1")
+	client, err := External{Store: config.Datastore{Endpoints: []string{"https://127.0.0.1:1"}, CertFile: files.Cert, KeyFile: files.Key}}.tls()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(renewed.Cert, files.Cert), os.Rename(renewed.Key, files.Key)); err != nil {
+		t.Fatal(err)
+	}
+	want, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := client.GetClientCertificate(nil); err != nil || !got.Leaf.Equal(want.Leaf) {
+		t.Errorf("the former certificate is used still, %v", err)
 	}
 }
 
