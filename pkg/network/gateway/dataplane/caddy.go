@@ -55,7 +55,7 @@ func caddyConfig(listeners []gateway.Listener, certificates []gateway.Certificat
 	}
 	pairs := []object{}
 	for _, c := range append(slices.Clip(certificates), fallback) {
-		pairs = append(pairs, object{"certificate": c.Chain, "key": c.Key, "tags": []string{tagOf(c.Source)}})
+		pairs = append(pairs, object{"certificate": c.Chain, "key": c.Key, "tags": []string{tagOf(c)}})
 	}
 	// Without listeners of HTTPS there is Caddy's app for TLS too, which would look after a storage.
 	secure := object{"disable_ocsp_stapling": true, "disable_storage_check": true, "disable_storage_clean": true}

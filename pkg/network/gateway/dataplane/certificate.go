@@ -65,8 +65,9 @@ func usable(all []gateway.Certificate) (fine []gateway.Certificate, refused map[
 	return fine, refused
 }
 
-// tagOf returns the tag by which Caddy's configuration refers to a certificate.
-func tagOf(source string) string {
-	sum := sha256.Sum256([]byte(source))
+// tagOf returns the tag by which Caddy's configuration refers to a certificate: to what its source has now, because one that another source goes on to have keeps
+// its tags.
+func tagOf(c gateway.Certificate) string {
+	sum := sha256.Sum256([]byte(c.Source + "\n" + c.Chain))
 	return hex.EncodeToString(sum[:])
 }

@@ -20,9 +20,9 @@ import (
 // policies say which certificates serve which hosts, and which clients need one. The names in a certificate do not: anybody can make one with
 // the name of another's host. Caddy uses the first policy that matches, so addresses come before all addresses, and names before wildcards.
 func policies(listeners []gateway.Listener, certificates []gateway.Certificate, fallback gateway.Certificate) (out []object) {
-	usable := map[string]bool{}
+	usable := map[string]string{}
 	for _, c := range certificates {
-		usable[c.Source] = true
+		usable[c.Source] = tagOf(c)
 	}
 	at := func(own bool) (some []gateway.Listener, addresses []string) {
 		for _, l := range listeners {
@@ -33,7 +33,7 @@ func policies(listeners []gateway.Listener, certificates []gateway.Certificate, 
 		}
 		return some, addresses
 	}
-	others := object{"certificate_selection": object{"any_tag": []string{tagOf(fallback.Source)}}, "fallback_sni": fallbackName}
+	others := object{"certificate_selection": object{"any_tag": []string{tagOf(fallback)}}, "fallback_sni": fallbackName}
 	own, addresses := at(true)
 	out = policiesAt(own, usable, fallback)
 	if len(own) > 0 {
@@ -46,7 +46,7 @@ func policies(listeners []gateway.Listener, certificates []gateway.Certificate, 
 }
 
 // policiesAt returns the policies of listeners that all have addresses, or none.
-func policiesAt(listeners []gateway.Listener, usable map[string]bool, fallback gateway.Certificate) (out []object) {
+func policiesAt(listeners []gateway.Listener, usable map[string]string, fallback gateway.Certificate) (out []object) {
 	type of struct {
 		listener gateway.Listener
 		host     string
@@ -161,14 +161,14 @@ func specific(a, b string) int {
 
 // tags returns the tags of those certificates that can be used. Of several Caddy takes one that is for the name which the client asks for, if there
 // is one.
-func tags(sources []string, usable map[string]bool, fallback gateway.Certificate) (out []string) {
+func tags(sources []string, usable map[string]string, fallback gateway.Certificate) (out []string) {
 	for _, source := range sources {
-		if usable[source] {
-			out = append(out, tagOf(source))
+		if tag, ok := usable[source]; ok {
+			out = append(out, tag)
 		}
 	}
 	if len(out) == 0 {
-		return []string{tagOf(fallback.Source)}
+		return []string{tagOf(fallback)}
 	}
 	return out
 }

@@ -240,13 +240,17 @@ func testUpgraded(t *testing.T, s *served, config gateway.Config, port uint16) {
 	}
 }
 
-// testCertificates: a host gets the certificate of who has the host, whatever names others put into theirs.
+// testCertificates: a host gets the certificate that who has the host has now, whatever names others put into theirs.
 func testCertificates(t *testing.T, s *served, config gateway.Config, endpoints gateway.Endpoints, port uint16) {
 	own, stolen := certificate(t, "Secret a/own", "a.test"), certificate(t, "Secret b/stolen", "a.test")
 	wild, below := certificate(t, "Secret w/wild", "*.w.test"), certificate(t, "Secret z/below", "below.w.test")
 	garbage := gateway.Certificate{Source: "Secret g/garbage", Chain: "{file.config.json}", Key: own.Key}
 	own.Chain = "{env.PATH}\n" + own.Chain
-	config.Certificates = []gateway.Certificate{stolen, garbage, own, wild, below}
+	shared := certificate(t, "Secret a/own", "a.test")
+	config.Listeners[1].Certificates = map[string][]string{"a.test": {"Secret a/own"}}
+	config.Certificates = []gateway.Certificate{shared, {Source: "Secret c/copy", Chain: shared.Chain, Key: shared.Key}}
+	s.apply(t, config, endpoints)
+	config.Certificates = []gateway.Certificate{stolen, garbage, own, wild, below, config.Certificates[1]} // own is replaced, and another Secret has the former one
 	config.Listeners[1].Certificates = map[string][]string{
 		"a.test": {"Secret g/garbage", "Secret a/own"}, "b.test": {"Secret b/stolen"}, "*.w.test": {"Secret w/wild"}, "below.w.test": {"Secret z/below"},
 	}
