@@ -3,6 +3,7 @@ package gatewayapi
 import (
 	"net/http"
 	"net/textproto"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -83,9 +84,14 @@ func httpMatch(m v1.HTTPRouteMatch, check checker) (out gateway.Match, problem *
 	if m.Path != nil {
 		out.Path = or(m.Path.Value, "/")
 		switch kind := or(m.Path.Type, v1.PathMatchPathPrefix); kind {
-		case v1.PathMatchPathPrefix:
-		case v1.PathMatchExact:
-			out.Kind = gateway.Exact
+		case v1.PathMatchPathPrefix, v1.PathMatchExact:
+			plain, err := url.PathUnescape(out.Path) // as those of requests are looked up, in which %2F, which the API refuses here, is a slash
+			if err != nil {
+				return out, faulty(v1.RouteReasonUnsupportedValue, "path %s: %v", out.Path, err)
+			}
+			if out.Path = plain; kind == v1.PathMatchExact {
+				out.Kind = gateway.Exact
+			}
 		case v1.PathMatchRegularExpression:
 			out.Kind = gateway.Expression
 			if problem = check("", out.Path); problem != nil {

@@ -152,6 +152,16 @@ func TestIntersect(t *testing.T) {
 	}
 }
 
+// TestEscapedPaths: a path is compared with those of requests as these are without escapes, except by an expression.
+func TestEscapedPaths(t *testing.T) {
+	for kind, want := range map[v1.PathMatchType]string{v1.PathMatchExact: "/a b/ü", v1.PathMatchPathPrefix: "/a b/ü", v1.PathMatchRegularExpression: "/a%20b/%C3%BC"} {
+		m := v1.HTTPRouteMatch{Path: &v1.HTTPPathMatch{Type: &kind, Value: to("/a%20b/%C3%BC")}}
+		if got, problem := httpMatch(m, func(_, _ string) *fault { return nil }); problem != nil || got.Path != want {
+			t.Errorf("%s: %q, %v", kind, got.Path, problem)
+		}
+	}
+}
+
 // TestUnsupportedFilters: what a rule with a filter that is not supported matches is answered with an error, and leads nowhere else. Without another rule its route is not accepted.
 func TestUnsupportedFilters(t *testing.T) {
 	odd := v1.LocalObjectReference{Group: "example.com", Kind: "Auth", Name: "basic"}
