@@ -244,10 +244,12 @@ func TestGreedy(t *testing.T) {
 func TestClockThatWasAhead(t *testing.T) {
 	b, now, c := new(Book), time.Now(), candidate("shop", "web", "a.test")
 	ahead := now.Add(365 * 24 * time.Hour)
-	if _, err := b.Begin(c, ahead); err != nil {
-		t.Fatal(err)
+	for range maxNamespaceOrders {
+		if _, err := b.Begin(c, ahead); err != nil {
+			t.Fatal(err)
+		}
+		b.Refused(c, "no", false, ahead)
 	}
-	b.Refused(c, "no", false, ahead)
 	b.Unreachable(c, "no", ahead)
 	b = again(t, b)
 	if next, at := b.Next([]Candidate{c}, now); next == nil {

@@ -39,7 +39,7 @@ func free(times []time.Time, most int, now time.Time) time.Time {
 // forget drops what does not matter any more: a host's failures count until a day after it could have been tried again.
 func (b *Book) forget(now time.Time) {
 	for namespace, times := range b.Orders {
-		times = slices.DeleteFunc(times, func(t time.Time) bool { return now.Sub(t) >= time.Hour })
+		times = slices.DeleteFunc(times, func(t time.Time) bool { return now.Sub(t) >= time.Hour || t.Sub(now) > time.Minute }) // or from a clock that was ahead
 		if b.Orders[namespace] = times; len(times) == 0 {
 			delete(b.Orders, namespace)
 		}
