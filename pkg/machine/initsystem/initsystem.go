@@ -142,9 +142,9 @@ func ValidName(name string) error {
 	return nil
 }
 
-// stopLimit is the time limit for stopping a service. Init systems kill services after a shorter time; this is for init systems
+// StopLimit is the time limit for stopping a service. Init systems kill services after a shorter time; this is for init systems
 // that hang.
-const stopLimit = 3 * time.Minute
+const StopLimit = 3 * time.Minute
 
 // runner runs a command of an init system and returns what it printed.
 type runner func(ctx context.Context, name string, args ...string) (string, error)

@@ -82,7 +82,7 @@ func (o *openRC) Stop(ctx context.Context, name string) error {
 	if !o.installed(name) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, stopLimit)
+	ctx, cancel := context.WithTimeout(ctx, StopLimit)
 	defer cancel()
 	_, err := o.run(ctx, "rc-service", "--quiet", "--ifstarted", name, "stop")
 	return err

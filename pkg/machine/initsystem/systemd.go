@@ -116,7 +116,7 @@ func (s *systemd) Stop(ctx context.Context, name string) error {
 	if !s.booted {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, stopLimit)
+	ctx, cancel := context.WithTimeout(ctx, StopLimit)
 	defer cancel()
 	_, err := s.run(ctx, "systemctl", "stop", name)
 	var failed *commandError

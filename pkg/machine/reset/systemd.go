@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -57,7 +56,7 @@ func (m *machine) removeLogindConfig(ctx context.Context) error {
 
 // systemctl runs systemctl and waits for its end.
 func systemctl(ctx context.Context, args ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, initsystem.StopLimit)
 	defer cancel()
 	_, err := initsystem.Command(ctx, "systemctl", args...)
 	return err
