@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/front/command"
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 	"github.com/coracle-dev/coracle/pkg/machine/install"
 	"github.com/coracle-dev/coracle/pkg/machine/payload"
 	"github.com/coracle-dev/coracle/pkg/machine/reset"
@@ -82,6 +83,10 @@ coracle reset --yes`,
 
 func runReset(ctx context.Context, r reset.Reset, out io.Writer) error {
 	fmt.Fprintln(out, "stopping coracle and its pods")
+	m, _ := initsystem.Detect() // nil where coracle knows none
+	if err := (&install.Installer{Manager: m}).Halt(ctx, r.Dirs.Data); err != nil {
+		return err
+	}
 	err := r.Run(ctx)
 	switch {
 	case errors.Is(err, reset.ErrRunning):

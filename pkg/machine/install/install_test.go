@@ -359,6 +359,25 @@ func TestInterruptedRunsItself(t *testing.T) {
 	}
 }
 
+// TestHalt: the service of a data directory is stopped, and no other; that needs neither a service nor a record that can be read.
+func TestHalt(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.Install(t.Context(), w.want); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"/srv/other", w.want.Config.Dirs.Data} {
+		if err := w.Halt(t.Context(), dir); err != nil || (w.init.running["coracle"] > 0) != (dir == "/srv/other") {
+			t.Errorf("%s: %v, running %v", dir, err, w.init.running)
+		}
+	}
+	if err := os.WriteFile(w.path("coracle"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Halt(t.Context(), w.want.Config.Dirs.Data); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestChangedFiles: what somebody changed since is named and left, and so is what others put there.
 func TestChangedFiles(t *testing.T) {
 	w := newWorld(t)

@@ -51,6 +51,15 @@ func (in *Installer) Stop(ctx context.Context, r Record) error {
 	return in.Discard(ctx, r, false)
 }
 
+// Halt stops the service with a data directory, if one is installed: otherwise the init system would start it again. The service's pods run on.
+func (in *Installer) Halt(ctx context.Context, data string) error {
+	r, ok, _ := in.ByData(data) // without a record that can be read, what runs is still found
+	if !ok {
+		return nil
+	}
+	return in.stop(ctx, r)
+}
+
 func (in *Installer) stop(ctx context.Context, r Record) error {
 	if in.Manager == nil {
 		return nil // Discard stops it
