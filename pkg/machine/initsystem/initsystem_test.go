@@ -87,6 +87,21 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// TestReadEnvironment: what people write is kept as systemd and a shell understand it, or is named, without values.
+func TestReadEnvironment(t *testing.T) {
+	want := []string{`CORACLE_B=it's "$HOME" \n ` + "`id`", "CORACLE_C=", "CORACLE_D=x=y#z"}
+	byHand := "# proxy\n\n  HTTP_PROXY='http://a b$c'\r\nCORACLE_URL=https://[fd00::1]:6443\nCORACLE_E="
+	got, err := ReadEnvironment(append(Environment(want), byHand...))
+	if want = append(want, "HTTP_PROXY=http://a b$c", "CORACLE_URL=https://[fd00::1]:6443", "CORACLE_E="); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	for _, line := range []string{"export A=secret", "A=secret # b", `A="secret`, `A="secret"b`, `A="secret$HOME"`, "A = secret", "A=secret b", "secret"} {
+		if got, err := ReadEnvironment([]byte("B=1\n" + line)); err == nil || !strings.Contains(err.Error(), "line 2") || strings.Contains(err.Error(), "=secret") {
+			t.Errorf("%s: %q, %v", line, got, err)
+		}
+	}
+}
+
 func TestDetect(t *testing.T) {
 	tests := []struct {
 		name     string

@@ -3,6 +3,7 @@ package initsystem
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -45,16 +46,25 @@ func systemdWord(word string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\r", `\r`).Replace(word) + `"`
 }
 
-// ReadEnvironment is the reverse of Environment. It skips lines of another form.
-func ReadEnvironment(text []byte) (variables []string) {
+// variable is a line that means the same to systemd and to a shell: a value in double quotes, in single ones, or without any.
+var variable = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)=(?:"((?:[^"\\$\x60]|\\.)*)"|'([^']*)'|([^\s"'\\$\x60#;&|<>()~]*))$`)
+
+// ReadEnvironment returns the variables of a file as Environment writes it, or as people edit it.
+func ReadEnvironment(text []byte) (variables []string, err error) {
 	unescape := strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\$`, `$`, "\\`", "`")
-	for _, entry := range strings.Split(string(text), "\"\n") {
-		name, value, ok := strings.Cut(entry, "=\"")
-		if ok {
-			variables = append(variables, name+"="+unescape.Replace(value))
+	for i, line := range strings.Split(string(text), "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
 		}
+		m := variable.FindStringSubmatch(line)
+		if m == nil {
+			name, _, _ := strings.Cut(line, "=") // the value may be secret
+			return nil, fmt.Errorf("line %d, %q, is not understood: write NAME='value'", i+1, name)
+		}
+		variables = append(variables, m[1]+"="+unescape.Replace(m[2])+m[3]+m[4])
 	}
-	return variables
+	return variables, nil
 }
 
 // ShellLine returns a command line for a shell.

@@ -145,12 +145,17 @@ func (s Store) ByData(dir string) (r Record, ok bool, err error) {
 
 // Variables returns the environment variables of an installed service.
 func (in *Installer) Variables(r Record) ([]string, error) {
-	data, err := os.ReadFile(in.at(EnvironmentFile(r.Service)))
+	file := in.at(EnvironmentFile(r.Service))
+	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the service's variables: %w", err)
 	}
-	return initsystem.ReadEnvironment(data), nil
+	variables, err := initsystem.ReadEnvironment(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	return variables, nil
 }
