@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"html"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -16,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/diagnose/dashboard"
 )
 
@@ -45,16 +45,13 @@ var tokenPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{32,}$`)
 
 // tokenOf reads the token of a screen, and makes the file if there is none.
 func tokenOf(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err == nil {
-		token := dashboard.NewSecret()
-		_, err = f.WriteString(token + "\n")
-		return token, errors.Join(err, f.Close())
+	if !paths.Exists(path) {
+		if err := makeToken(path); err != nil {
+			return "", fmt.Errorf("making the token: %w", err)
+		}
 	}
-	if !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("making the token: %w", err)
-	}
-	if f, err = os.Open(path); err != nil {
+	f, err := os.Open(path)
+	if err != nil {
 		return "", fmt.Errorf("reading the token: %w", err)
 	}
 	defer f.Close()
@@ -74,6 +71,19 @@ func tokenOf(path string) (string, error) {
 		return "", fmt.Errorf("%s is no token: it needs at least 32 letters, digits, - and _ and nothing else; remove the file, and coracle makes one", path)
 	}
 	return token, nil
+}
+
+// makeToken makes the file of a token when it is whole. One that another process makes at the same time stays.
+func makeToken(path string) error {
+	whole := path + ".new"
+	if err := atomicfile.Write(whole, []byte(dashboard.NewSecret()+"\n"), 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(whole)
+	if err := os.Link(whole, path); err != nil && !paths.Exists(path) {
+		return err
+	}
+	return atomicfile.SyncDir(filepath.Dir(path))
 }
 
 // certificate returns that of --listen, and prints the fingerprint of one that nobody vouches for.

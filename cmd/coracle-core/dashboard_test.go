@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/test/ondisk"
 )
 
 // TestDashboardToken: the token of a screen is made once, for its owner alone, and a short one is refused.
@@ -43,6 +46,34 @@ func TestDashboardToken(t *testing.T) {
 	if o.shown(first) == first || !strings.Contains(o.hint(), path) {
 		t.Errorf("the token of a file is printed: %s %s", o.shown(first), o.hint())
 	}
+}
+
+// TestDashboardTokenIsWhole: two that begin at once have the same token, and it is on disk before it is used.
+func TestDashboardTokenIsWhole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path+".new", []byte("cut o"), 0o600); err != nil { // by a loss of power
+		t.Fatal(err)
+	}
+	tokens := make(chan string)
+	for range 8 {
+		go func() {
+			token, err := tokenOf(path)
+			if err != nil {
+				t.Error(err)
+			}
+			tokens <- token
+		}()
+	}
+	first := <-tokens
+	for range 7 {
+		if other := <-tokens; other != first {
+			t.Errorf("the tokens are %q and %q", first, other)
+		}
+	}
+	if paths.Exists(path + ".new") {
+		t.Error("another name of the token stays")
+	}
+	ondisk.Check(t, path)
 }
 
 // TestOpenBrowser: the desktop gets the address in a file for this user alone, not as an argument; a browser that stays in the
