@@ -66,12 +66,8 @@ func (s *Server) Serve(ctx context.Context, listeners []net.Listener, certificat
 	if err != nil {
 		return err
 	}
-	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: mostHeader,
-		BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: zap.NewStdLog(zap.NewNop()), // what strangers do wrong
-		Protocols: new(http.Protocols),
-	}
-	server.Protocols.SetHTTP1(true) // WebSockets, of which the page has many, are simplest in it
+	server := newServer(handler)
+	server.BaseContext = func(net.Listener) context.Context { return ctx }
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	ended := make(chan error, len(listeners))
@@ -90,6 +86,17 @@ func (s *Server) Serve(ctx context.Context, listeners []net.Listener, certificat
 		server.Close() // one without the other would leave the port to others
 	}
 	return failed
+}
+
+func newServer(handler http.Handler) *http.Server {
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: mostHeader,
+		WriteTimeout: time.Minute,                 // for who shows no cookie; see session.required
+		ErrorLog:     zap.NewStdLog(zap.NewNop()), // what strangers do wrong
+		Protocols:    new(http.Protocols),
+	}
+	server.Protocols.SetHTTP1(true) // WebSockets, of which the page has many, are simplest in it
+	return server
 }
 
 // Handler returns what answers the browser.

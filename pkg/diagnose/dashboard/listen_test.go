@@ -108,6 +108,68 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+// TestNobodyReads: who reads nothing of the page holds a connection for a while only; who has the cookie gets a log that lasts longer.
+func TestNobodyReads(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	a := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		_, _ = io.WriteString(w, "begin ")
+		w.(http.Flusher).Flush()
+		select {
+		case <-r.Context().Done():
+		case <-time.After(2 * timeout):
+			_, _ = io.WriteString(w, "end")
+		}
+	}))
+	defer a.Close()
+	s := &Server{API: &rest.Config{Host: a.URL}, Secret: "s", IP: true, Page: fstest.MapFS{"assets/page.js": {Data: make([]byte, 32<<20)}}}
+	handler, err := s.Handler(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, closed := newServer(handler), make(chan net.Conn, 10)
+	server.WriteTimeout = timeout
+	server.ConnState = func(c net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- c
+		}
+	}
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "GET /assets/page.js HTTP/1.1\r\nHost: %s\r\n\r\n", l.Addr())
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Error("the connection is open still")
+	}
+	r, _ := http.NewRequest("POST", "http://"+l.Addr().String()+"/session", strings.NewReader(`{"secret":"s"}`))
+	r.Header.Set("Origin", "http://"+l.Addr().String())
+	entered, err := http.DefaultClient.Do(r)
+	if err != nil || len(entered.Cookies()) != 1 {
+		t.Fatal(entered, err)
+	}
+	entered.Body.Close()
+	r, _ = http.NewRequest("GET", "http://"+l.Addr().String()+"/api/v1/namespaces/a/pods/b/log", nil)
+	r.AddCookie(entered.Cookies()[0])
+	log, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Body.Close()
+	if data, err := io.ReadAll(log.Body); err != nil || string(data) != "begin end" {
+		t.Errorf("the log is %q, %v", data, err)
+	}
+}
+
 // TestCertificateWithoutNames: the page gets a list, if an empty one.
 func TestCertificateWithoutNames(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -54,7 +54,7 @@ func (s *session) begin(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// required lets only browsers with the cookie in.
+// required lets only browsers with the cookie in. They may take their time to read, as logs and watches last.
 func (s *session) required(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cookie, err := r.Cookie(s.name())
@@ -62,6 +62,7 @@ func (s *session) required(next http.Handler) http.Handler {
 			refuse(w, http.StatusUnauthorized, "Open the address that 'coracle dashboard' printed.")
 			return
 		}
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // only tests have connections without
 		next.ServeHTTP(w, r)
 	})
 }
