@@ -127,6 +127,25 @@ func TestOnlyWhoKnowsTheSecretIsLetIn(t *testing.T) {
 	}
 }
 
+// TestStolenCookie: with --listen the cookie of one address is of no use to another, as that of a tenant whose port of the same host got it.
+func TestStolenCookie(t *testing.T) {
+	for secure, other := range map[bool]int{true: http.StatusUnauthorized, false: http.StatusNoContent} {
+		in := newSession("s", secure)
+		w := httptest.NewRecorder()
+		in.begin(w, httptest.NewRequest("POST", "/session", strings.NewReader(`{"secret":"s"}`))) // from 192.0.2.1
+		for from, want := range map[string]int{"192.0.2.1:4321": http.StatusNoContent, "192.0.2.2:1234": other, "[2001:db8::1]:1234": other} {
+			r := httptest.NewRequest("GET", "/facts", nil)
+			r.RemoteAddr = from
+			r.AddCookie(w.Result().Cookies()[0])
+			got := httptest.NewRecorder()
+			in.required(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })).ServeHTTP(got, r)
+			if got.Code != want {
+				t.Errorf("secure %t: from %s: %d, not %d", secure, from, got.Code, want)
+			}
+		}
+	}
+}
+
 func TestOtherPagesAndNames(t *testing.T) {
 	a := newAPI(t)
 	b := open(t, a, nil).enter()

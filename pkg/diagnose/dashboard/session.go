@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/json"
@@ -25,12 +27,24 @@ func NewSecret() string {
 
 // session knows the browsers that showed the secret.
 type session struct {
-	secret, cookie string
-	secure         bool
+	secret, key string
+	secure      bool
 }
 
 func newSession(secret string, secure bool) *session {
-	return &session{secret: secret, cookie: NewSecret(), secure: secure}
+	return &session{secret: secret, key: NewSecret(), secure: secure}
+}
+
+// cookie is a browser's. Browsers send it to every port of the host, which may be a tenant's: from another address than the browser's it lets nobody in.
+// A name on loopback has one port only, and browsers reach it from two addresses.
+func (s *session) cookie(r *http.Request) string {
+	from := ""
+	if s.secure {
+		from, _, _ = net.SplitHostPort(r.RemoteAddr)
+	}
+	mac := hmac.New(sha256.New, []byte(s.key))
+	mac.Write([]byte(from))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
 func (s *session) name() string {
@@ -50,7 +64,7 @@ func (s *session) begin(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUnauthorized, "This is not the address that 'coracle dashboard' printed.")
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: s.name(), Value: s.cookie, Path: "/", HttpOnly: true, Secure: s.secure, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: s.name(), Value: s.cookie(r), Path: "/", HttpOnly: true, Secure: s.secure, SameSite: http.SameSiteStrictMode})
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -58,7 +72,7 @@ func (s *session) begin(w http.ResponseWriter, r *http.Request) {
 func (s *session) required(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cookie, err := r.Cookie(s.name())
-		if err != nil || !same(cookie.Value, s.cookie) {
+		if err != nil || !same(cookie.Value, s.cookie(r)) {
 			refuse(w, http.StatusUnauthorized, "Open the address that 'coracle dashboard' printed.")
 			return
 		}
