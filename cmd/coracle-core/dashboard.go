@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -91,7 +90,7 @@ func (o *dashboardOptions) run(ctx context.Context, out, complaints io.Writer, h
 		return err
 	}
 	var listeners []net.Listener
-	var certificate *tls.Certificate
+	var certificate dashboard.Certificate
 	url := ""
 	if o.listen == "" {
 		if listeners, err = dashboard.Loopback(o.port); err != nil {

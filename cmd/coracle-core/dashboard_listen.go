@@ -86,21 +86,23 @@ func makeToken(path string) error {
 	return atomicfile.SyncDir(filepath.Dir(path))
 }
 
-// certificate returns that of --listen, and prints the fingerprint of one that nobody vouches for.
-func (o *dashboardOptions) certificate(out io.Writer, s *dashboard.Server) (*tls.Certificate, error) {
+// certificate returns that of --listen, which is read again for each connection, and prints the fingerprint of one that nobody vouches for.
+func (o *dashboardOptions) certificate(out io.Writer, s *dashboard.Server) (dashboard.Certificate, error) {
 	s.IP, s.Hosts = true, o.names
 	if name, err := os.Hostname(); err == nil {
 		s.Hosts = append(s.Hosts, name)
 	}
 	if o.cert != "" {
-		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+		read := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+			return &pair, err
+		}
+		pair, err := read(nil)
 		if err != nil {
 			return nil, fmt.Errorf("reading the certificate: %w", err)
 		}
-		if pair.Leaf != nil {
-			s.Hosts = append(s.Hosts, pair.Leaf.DNSNames...)
-		}
-		return &pair, nil
+		s.Hosts = append(s.Hosts, pair.Leaf.DNSNames...)
+		return read, nil
 	}
 	var addresses []net.IP
 	if host, _, _ := net.SplitHostPort(o.listen); net.ParseIP(host) != nil {
@@ -111,7 +113,7 @@ func (o *dashboardOptions) certificate(out io.Writer, s *dashboard.Server) (*tls
 		return nil, fmt.Errorf("making a certificate: %w", err)
 	}
 	fmt.Fprintf(out, "The certificate is self-signed; its SHA-256 fingerprint is %s\n\n", fingerprint)
-	return made, nil
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return made, nil }, nil
 }
 
 // address is what a browser elsewhere can open.

@@ -2,14 +2,19 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/diagnose/dashboard"
 	"github.com/coracle-dev/coracle/test/ondisk"
 )
 
@@ -74,6 +79,37 @@ func TestDashboardTokenIsWhole(t *testing.T) {
 		t.Error("another name of the token stays")
 	}
 	ondisk.Check(t, path)
+}
+
+// TestDashboardCertificate: one that was renewed is shown from then on.
+func TestDashboardCertificate(t *testing.T) {
+	dir := t.TempDir()
+	o := dashboardOptions{cert: filepath.Join(dir, "crt"), key: filepath.Join(dir, "key")}
+	renew := func(name string) {
+		made, _, err := dashboard.SelfSigned([]string{name}, nil, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := x509.MarshalPKCS8PrivateKey(made.PrivateKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for file, block := range map[string]*pem.Block{o.cert: {Type: "CERTIFICATE", Bytes: made.Certificate[0]}, o.key: {Type: "PRIVATE KEY", Bytes: key}} {
+			if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	renew("first")
+	s := &dashboard.Server{}
+	get, err := o.certificate(io.Discard, s)
+	if err != nil || !slices.Contains(s.Hosts, "first") {
+		t.Fatalf("its hosts are %q, %v", s.Hosts, err)
+	}
+	renew("second")
+	if shown, err := get(nil); err != nil || shown.Leaf.DNSNames[0] != "second" {
+		t.Errorf("the former one is shown still, %v", err)
+	}
 }
 
 // TestOpenBrowser: the desktop gets the address in a file for this user alone, not as an argument; a browser that stays in the

@@ -60,8 +60,11 @@ const (
 	mostConnections = 256
 )
 
+// Certificate returns the certificate for a connection.
+type Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+
 // Serve answers on all listeners until ctx ends. With a certificate it speaks TLS.
-func (s *Server) Serve(ctx context.Context, listeners []net.Listener, certificate *tls.Certificate) error {
+func (s *Server) Serve(ctx context.Context, listeners []net.Listener, certificate Certificate) error {
 	handler, err := s.Handler(certificate != nil)
 	if err != nil {
 		return err
@@ -74,7 +77,7 @@ func (s *Server) Serve(ctx context.Context, listeners []net.Listener, certificat
 	for _, l := range listeners {
 		l = netutil.LimitListener(l, mostConnections)
 		if certificate != nil {
-			l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}})
+			l = tls.NewListener(l, &tls.Config{GetCertificate: certificate, MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}})
 		}
 		go func() { ended <- server.Serve(l) }()
 	}

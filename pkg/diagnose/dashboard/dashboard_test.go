@@ -298,7 +298,9 @@ func TestListen(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- s.Serve(ctx, []net.Listener{l}, certificate) }()
+	go func() {
+		done <- s.Serve(ctx, []net.Listener{l}, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil })
+	}()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(c tls.ConnectionState) error {
 		if got := Fingerprint(c.PeerCertificates[0].Raw); got != fingerprint {
 			t.Errorf("the certificate's fingerprint is %s, not %s", got, fingerprint)
