@@ -48,6 +48,7 @@ func TestNoise(t *testing.T) {
 		{"Mount failed: exit status 32\nMounting command: mount\nMounting arguments:  -t tmpfs tmpfs /x\nOutput: bad option", "", false},
 		{"Unexpected error when reading response body", "context deadline exceeded", true},
 		{"Unexpected error when reading response body", "unexpected EOF", false},
+		{"Error getting summary for resourceMetric prometheus endpoint", `failed to get node info: node "solo" not found`, true},
 		{"anything", fmt.Sprint("asking: ", "context canceled"), true},
 		{"anything", "", false},
 	} {
