@@ -74,7 +74,7 @@ var noise = []struct {
 	{message: "Failed to scrape node"},
 	// The kubelet about the usage of a container that was not measured yet.
 	{message: "Partial failure issuing cadvisor.ContainerInfoV2", err: "unable to find data in memory cache"},
-	{message: "Error getting summary for resourceMetric", err: "unable to find data in memory cache", passing: true}, // asked right after its start
+	{message: "Error getting summary for resourceMetric", err: "unable to find data in memory cache", passing: true},     // asked right after its start
 	{message: "Error getting summary for resourceMetric", err: "failed to get node info: node*not found", passing: true}, // asked before its cache has the node
 	// The autoscaler, every 15 seconds. The HorizontalPodAutoscaler's conditions and events have it too.
 	{message: "Unhandled Error", err: "failed to compute desired number of replicas"},
