@@ -179,7 +179,7 @@ func addressesOf(nodes []*corev1.Node) []string {
 		if len(addresses) == 0 {
 			addresses = of[corev1.NodeInternalIP]
 		}
-		if n.Labels[kube.ControlPlaneLabel] == "true" {
+		if kube.IsServer(n) {
 			at = 0
 		}
 		for _, a := range addresses {

@@ -170,7 +170,7 @@ func TestRotationCut(t *testing.T) {
 				ensureAll(t, cfg)
 				for _, l := range allLeaves() {
 					if !verifies(t, cfg, l.Name, former[l.CA.Name+".crt"]) {
-						t.Errorf("%s: cut off before %s the %d. time, who knows the former authority does not accept %s", r.Stage, name, step+1, l.Name)
+						t.Errorf("%s: step %d cut off before %s: who knows the former authority does not accept %s", r.Stage, step+1, name, l.Name)
 					}
 				}
 				if err := Adopt(cfg, r.Files()); err != nil {

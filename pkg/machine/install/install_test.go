@@ -314,22 +314,27 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
+// killBefore installs until a step begins, as an installer that is killed there.
+func (w *world) killBefore(t *testing.T, step string) {
+	defer func() {
+		_ = recover()
+		w.step = nil
+	}()
+	w.step = func(name string) error {
+		if name == step {
+			panic("killed")
+		}
+		return nil
+	}
+	_, _ = w.Install(t.Context(), w.want)
+}
+
 // TestInterrupted: an installation that was killed is cleaned up by the next one.
 func TestInterrupted(t *testing.T) {
 	for _, at := range allSteps[1:] {
 		w := newWorld(t)
 		before := w.tree(t)
-		func() {
-			defer func() { _ = recover() }()
-			w.step = func(name string) error {
-				if name == at {
-					panic("killed")
-				}
-				return nil
-			}
-			_, _ = w.Install(t.Context(), w.want)
-		}()
-		w.step = nil
+		w.killBefore(t, at)
 		if _, err := w.Install(t.Context(), w.want); err != nil {
 			t.Fatalf("after %s: %v", at, err)
 		}

@@ -13,17 +13,7 @@ import (
 func TestKilledAfterEnable(t *testing.T) {
 	for _, at := range []string{"start", "ready"} {
 		w := newWorld(t)
-		func() {
-			defer func() { _ = recover() }()
-			w.step = func(name string) error {
-				if name == at {
-					panic("killed")
-				}
-				return nil
-			}
-			_, _ = w.Install(t.Context(), w.want)
-		}()
-		w.step = nil
+		w.killBefore(t, at)
 		cluster := filepath.Join(w.Root, w.want.Config.Dirs.Data, "server", "theirs")
 		if err := os.MkdirAll(cluster, 0o755); err != nil {
 			t.Fatal(err)
