@@ -352,7 +352,13 @@ func testRevoked(t *testing.T, c *hosts.Cluster) {
 		for _, h := range c.Servers[:2] {
 			x.wantRefused(t, h, joinToken)
 		}
-		c.AwaitHealthy(began, 3*time.Minute) // a server that starts refuses by 503 what it does not serve yet
+		c.AwaitHealthy(began, 3*time.Minute)
+		hosts.Eventually(t, time.Minute, func() error { // the API of a server that starts is ready before machines can join
+			if code, text := x.try(t.Context(), last, &x.node, "", http.MethodGet, join.PathCluster, nil); code == http.StatusServiceUnavailable {
+				return errors.New(text)
+			}
+			return nil
+		})
 		x.wantRefused(t, last, joinToken)
 		hosts.Eventually(t, 20*time.Second, func() error { // the API server caches that a token is valid for ten seconds
 			if code, text := x.try(t.Context(), first, nil, token, http.MethodGet, "/api/v1/pods", nil); code != http.StatusUnauthorized {

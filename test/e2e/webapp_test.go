@@ -41,8 +41,9 @@ type newcomer struct {
 func (n newcomer) types(commands string) string {
 	n.t.Helper()
 	commands = strings.ReplaceAll(commands, "build/test-images", filepath.Dir(hosts.Images(n.t)[0]))
+	began := time.Now()
 	out, err := n.Command("env", "-C", source(n.t, "."), "PATH=/usr/local/bin:"+os.Getenv("PATH"), "sh", "-eu", "-c", commands).CombinedOutput()
-	n.t.Logf("%s\n%s", commands, out)
+	n.t.Logf("%s\n%sThat took %.1f s.", commands, out, time.Since(began).Seconds())
 	if err != nil {
 		n.t.Fatalf("%v", err)
 	}

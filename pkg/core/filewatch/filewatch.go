@@ -21,8 +21,9 @@ const (
 	Interval = time.Second
 	// Settle is how long files must not change before a change is announced, because copying programs write in pieces.
 	Settle = 100 * time.Millisecond
-	// share of the time that looks take at most is 1/share.
-	share = 100
+	// share of the time that looks take at most is 1/share, as long as that does not make the pause between two looks exceed longest.
+	share   = 100
+	longest = 15 * time.Second
 )
 
 // Changes sends after the result of look changes, as soon as it has been the same for Settle, until ctx is done. The result
@@ -30,11 +31,12 @@ const (
 func Changes(ctx context.Context, look func() string) <-chan struct{} {
 	changes, announced := make(chan struct{}, 1), look()
 	go func() {
-		last, took := announced, time.Duration(0)
-		for pause := Interval; lifecycle.Sleep(ctx, max(pause, share*took)) == nil; {
+		last, took, before := announced, time.Duration(0), time.Duration(0)
+		// Of two looks the shorter one counts: one that a busy machine delays must not make changes unnoticed for a hundred times as long.
+		for pause := Interval; lifecycle.Sleep(ctx, max(pause, min(share*min(took, before), longest))) == nil; {
 			began := time.Now()
 			now := look()
-			took, pause = time.Since(began), Interval
+			before, took, pause = took, time.Since(began), Interval
 			switch {
 			case now != last:
 				pause = Settle

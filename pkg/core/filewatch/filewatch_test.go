@@ -45,6 +45,38 @@ func TestChanges(t *testing.T) {
 	})
 }
 
+// TestSlowLooks notices a change soon although one look took long. Where all of them do, there is longest before the look that finds it, and before the
+// one that finds it settled.
+func TestSlowLooks(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		slow  func(look int) bool
+		limit time.Duration
+	}{
+		{"one", func(look int) bool { return look == 2 }, 3 * Interval},
+		{"all", func(int) bool { return true }, 2 * (longest + Interval)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var looks, state atomic.Int64
+				changes := Changes(t.Context(), func() string {
+					if c.slow(int(looks.Add(1))) {
+						time.Sleep(Interval)
+					}
+					return strconv.FormatInt(state.Load(), 10)
+				})
+				time.Sleep(6 * Interval)
+				began := time.Now()
+				state.Add(1)
+				<-changes
+				if took := time.Since(began); took > c.limit {
+					t.Errorf("noticed after %s", took)
+				}
+			})
+		})
+	}
+}
+
 func TestState(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
