@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -64,7 +65,8 @@ type dialResult struct {
 	err    error
 }
 
-// try dials the servers in the order of preference: the next when one fails, or in parallel after Next.
+// try dials the servers in the order of preference: the next when one fails, or in parallel after Next. While dials are under way, it dials those that
+// have failed again, one each Next: a server that starts refuses connections, and the others may be gone without a word.
 func (b *Balancer) try(ctx context.Context) (*net.TCPConn, *server, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.Dial)
 	defer cancel()
@@ -73,10 +75,11 @@ func (b *Balancer) try(ctx context.Context) (*net.TCPConn, *server, error) {
 		return nil, nil, errors.New("no API server is known")
 	}
 	outcomes := make(chan dialResult, len(servers))
-	begun, ended := 0, 0
+	queue, begun, ended := slices.Clone(servers), 0, 0
 	begin := func() {
-		if begun < len(servers) {
-			s := servers[begun]
+		if len(queue) > 0 {
+			s := queue[0]
+			queue = queue[1:]
 			begun++
 			go func() {
 				conn, err := (&net.Dialer{KeepAliveConfig: patientKeepAlive, Control: sockets.ControlOften}).DialContext(ctx, "tcp", s.dial)
@@ -88,23 +91,26 @@ func (b *Balancer) try(ctx context.Context) (*net.TCPConn, *server, error) {
 	begin()
 	impatience := time.NewTicker(b.Next)
 	defer impatience.Stop()
-	var problems []error
-	for ended < len(servers) {
+	problems := make(map[*server]error, len(servers))
+	for ended < begun {
 		select {
 		case <-impatience.C:
 			begin()
 		case o := <-outcomes:
 			ended++
 			if conn, ok := o.conn.(*net.TCPConn); ok {
-				b.markSlow(servers[:begun], o.server)
+				b.markSlow(servers[:min(begun, len(servers))], o.server)
 				return conn, o.server, nil
 			}
-			problems = append(problems, fmt.Errorf("%s: %w", o.server.address, reason(o.err)))
+			problems[o.server] = fmt.Errorf("%s: %w", o.server.address, reason(o.err))
 			b.noteDialFailure(o.server, o.err)
-			begin()
+			queue = append(queue, o.server)
+			if begun < len(servers) {
+				begin()
+			}
 		}
 	}
-	return nil, nil, errors.Join(problems...)
+	return nil, nil, errors.Join(slices.Collect(maps.Values(problems))...)
 }
 
 // markSlow makes canaries probe the servers that were dialed before the one that answered.

@@ -326,14 +326,14 @@ func TestFallbacksAreFew(t *testing.T) {
 	}
 }
 
-// TestSilent: an address that swallows packets costs a moment, once.
-func TestSilent(t *testing.T) {
-	a := start(t, "a", "127.0.0.1:0")
+// silent returns an address that swallows packets.
+func silent(t *testing.T) string {
+	t.Helper()
 	full, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer syscall.Close(full)
+	t.Cleanup(func() { _ = syscall.Close(full) })
 	if err := errors.Join(syscall.Bind(full, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(full, 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -341,15 +341,21 @@ func TestSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	maxIdleSilence := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
+	address := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
 	for range 3 { // nobody accepts: further connections get no answer
-		if conn, err := net.DialTimeout("tcp", maxIdleSilence, 100*time.Millisecond); err == nil {
-			defer conn.Close()
+		if conn, err := net.DialTimeout("tcp", address, 100*time.Millisecond); err == nil {
+			t.Cleanup(func() { _ = conn.Close() })
 		}
 	}
+	return address
+}
+
+// TestSilent: an address that swallows packets costs a moment, once.
+func TestSilent(t *testing.T) {
+	a, gone := start(t, "a", "127.0.0.1:0"), silent(t)
 	patient := quick
 	patient.Next, patient.Hold = 2*time.Second, 30*time.Second
-	b, address := serve(t, Options{Own: maxIdleSilence, OwnDial: maxIdleSilence, Listed: []string{a.address}, Timing: patient})
+	b, address := serve(t, Options{Own: gone, OwnDial: gone, Listed: []string{a.address}, Timing: patient})
 	dial(t, address).expect(t, "a")
 	await(t, "a judgement", func() bool { s, _ := b.Snapshot(); return s[0].Address == a.address })
 	began := time.Now()
@@ -357,6 +363,19 @@ func TestSilent(t *testing.T) {
 	if took := time.Since(began); took > patient.Next/2 {
 		t.Errorf("the second connection took %s", took)
 	}
+}
+
+// TestStartsMeanwhile: a server that starts is found while another address swallows packets, long before the dial of that one ends.
+func TestStartsMeanwhile(t *testing.T) {
+	own := start(t, "own", "127.0.0.1:0")
+	own.kill()
+	patient := quick
+	patient.Dial, patient.Hold = 50*time.Second, time.Minute
+	b, address := serve(t, Options{Own: own.address, OwnDial: own.address, Listed: []string{silent(t)}, Timing: patient})
+	c := dial(t, address)
+	await(t, "word that it does not answer", func() bool { s, _ := b.Snapshot(); return s[1].Own && s[1].Problem != "" })
+	start(t, "own", own.address)
+	c.expect(t, "own")
 }
 
 func TestHalfClose(t *testing.T) {
