@@ -75,11 +75,12 @@ func (b *Balancer) try(ctx context.Context) (*net.TCPConn, *server, error) {
 		return nil, nil, errors.New("no API server is known")
 	}
 	outcomes := make(chan dialResult, len(servers))
-	queue, begun, ended := slices.Clone(servers), 0, 0
-	begin := func() {
-		if len(queue) > 0 {
-			s := queue[0]
-			queue = queue[1:]
+	fresh, failed := slices.Clone(servers), []*server{}
+	begun, ended := 0, 0
+	begin := func(queue *[]*server) {
+		if len(*queue) > 0 {
+			s := (*queue)[0]
+			*queue = (*queue)[1:]
 			begun++
 			go func() {
 				conn, err := (&net.Dialer{KeepAliveConfig: patientKeepAlive, Control: sockets.ControlOften}).DialContext(ctx, "tcp", s.dial)
@@ -88,26 +89,25 @@ func (b *Balancer) try(ctx context.Context) (*net.TCPConn, *server, error) {
 		}
 	}
 	defer func() { go closeLate(outcomes, &begun, &ended) }()
-	begin()
+	begin(&fresh)
 	impatience := time.NewTicker(b.Next)
 	defer impatience.Stop()
 	problems := make(map[*server]error, len(servers))
 	for ended < begun {
 		select {
 		case <-impatience.C:
-			begin()
+			begin(&fresh)
+			begin(&failed)
 		case o := <-outcomes:
 			ended++
 			if conn, ok := o.conn.(*net.TCPConn); ok {
-				b.markSlow(servers[:min(begun, len(servers))], o.server)
+				b.markSlow(servers[:len(servers)-len(fresh)], o.server)
 				return conn, o.server, nil
 			}
 			problems[o.server] = fmt.Errorf("%s: %w", o.server.address, reason(o.err))
 			b.noteDialFailure(o.server, o.err)
-			queue = append(queue, o.server)
-			if begun < len(servers) {
-				begin()
-			}
+			failed = append(failed, o.server)
+			begin(&fresh)
 		}
 	}
 	return nil, nil, errors.Join(slices.Collect(maps.Values(problems))...)
