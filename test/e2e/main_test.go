@@ -81,6 +81,13 @@ func waitReady(t *testing.T, h *hosts.Host) {
 	h.Coracle("wait", "--timeout", "3m")
 }
 
+// removeEnded removes what is left of deleted pods in containerd. The kubelet keeps it for a minute or two, with the images and files that it uses.
+func removeEnded(h *hosts.Host) {
+	if ids := strings.Fields(h.Coracle("crictl", "pods", "--state", "NotReady", "--quiet")); len(ids) > 0 {
+		_, _ = h.TryCoracle(append([]string{"crictl", "rmp"}, ids...)...) // the kubelet may be removing them
+	}
+}
+
 // manifest returns a file of testdata with ${NAME} replaced.
 func manifest(t *testing.T, name string, values ...string) string {
 	t.Helper()

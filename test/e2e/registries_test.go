@@ -335,7 +335,7 @@ func (s *site) exported() {
 		s.Errorf("prune says %s", out)
 	}
 	hosts.Eventually(s, 3*time.Minute, func() error {
-		s.removeEnded()
+		removeEnded(s.node)
 		s.node.Coracle("images", "prune")
 		for _, name := range strings.Fields(s.node.Coracle("images", "list", "-o", "name")) {
 			if !strings.HasPrefix(name, "coracle.io/pause:") {
@@ -359,7 +359,7 @@ func (s *site) exported() {
 	}
 	s.node.Kubectl("delete", "pod", "back", "--now")
 	hosts.Eventually(s, 3*time.Minute, func() error {
-		s.removeEnded()
+		removeEnded(s.node)
 		return contains("prune --imported", s.node.Coracle("images", "prune", "--imported"), image)
 	})
 	listed := "out.test/" + s.push("out/listed")
@@ -372,14 +372,6 @@ func (s *site) exported() {
 		}
 		return nil
 	})
-}
-
-// removeEnded removes containers of deleted pods. The kubelet keeps them for a minute or two, and their images are in use.
-func (s *site) removeEnded() {
-	s.Helper()
-	if ids := strings.Fields(s.node.Coracle("crictl", "pods", "--state", "NotReady", "--quiet")); len(ids) > 0 {
-		_, _ = s.node.TryCoracle(append([]string{"crictl", "rmp"}, ids...)...) // the kubelet may be removing them
-	}
 }
 
 // digestOf is an image's digest on the node, "" if the node does not have it.

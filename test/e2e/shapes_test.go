@@ -41,6 +41,10 @@ func shapesOfPods(t *testing.T, runtime config.PodRuntime) {
 	h.Start("--pod-runtime=" + string(runtime))
 	waitReady(t, h)
 	h.Run("mkdir", "-p", "/var/lib/coracle/node/cni") // of the first pod
+	hosts.Eventually(t, time.Minute, func() error {
+		_, err := h.Try("test", "-e", "/run/coracle/copies/node/servers.json") // written as soon as the node may read the list of servers
+		return err
+	})
 	before := h.Figures()
 	h.Apply(manifest(t, "shapes.yaml"))
 	h.Kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=3m")
@@ -127,6 +131,7 @@ func shapesOfPods(t *testing.T, runtime config.PodRuntime) {
 	})
 	h.Kubectl("delete", "pods", "--all", "--timeout=2m")
 	hosts.Eventually(t, time.Minute, func() error {
+		removeEnded(h)
 		after := h.Figures()
 		delete(after, "files of data") // containerd removes snapshots later
 		if grown := growth.Grown(before, after); len(grown) > 0 {
