@@ -8,16 +8,16 @@ import (
 	"path/filepath"
 	"strings"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-dev/coracle/pkg/core/crisocket"
 )
 
 // sandboxes returns the running pod sandboxes of this node that have addresses. The addresses are those of the CNI plugin's leases.
 func sandboxes(ctx context.Context, socket, leases string) ([]*attachment, error) {
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := crisocket.Dial(socket)
 	if err != nil {
-		return nil, fmt.Errorf("dialing CRI: %w", err)
+		return nil, err
 	}
 	defer conn.Close()
 	list, err := cri.NewRuntimeServiceClient(conn).ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{

@@ -10,10 +10,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-dev/coracle/pkg/core/clock"
+	"github.com/coracle-dev/coracle/pkg/core/crisocket"
 )
 
 // Attempts is a component that removes ended containers which look newer than their successors. It must depend on containerd.
@@ -35,9 +35,9 @@ type runtime interface {
 
 // Run looks at once, and when the clock is set; and often while there are containers that were created in the future. It is ready at once.
 func (a Attempts) Run(ctx context.Context, ready func()) error {
-	conn, err := grpc.NewClient("unix://"+a.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := crisocket.Dial(a.Socket)
 	if err != nil {
-		return fmt.Errorf("dialing CRI: %w", err)
+		return err
 	}
 	defer conn.Close()
 	set, _ := clock.Watch(ctx) // without it, the next start looks again

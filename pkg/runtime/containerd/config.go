@@ -23,6 +23,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/crisocket"
 )
 
 //go:embed config.toml.tmpl
@@ -37,8 +39,9 @@ const (
 // render returns the generated configuration.
 func (c Containerd) render() ([]byte, error) {
 	t, err := template.New("config").Funcs(template.FuncMap{
-		"str":  strconv.Quote, // TOML's basic strings are quoted as Go's are, for the paths and names used here
-		"join": func(s []string) string { return strings.Join(s, ":") },
+		"str":        strconv.Quote, // TOML's basic strings are quoted as Go's are, for the paths and names used here
+		"join":       func(s []string) string { return strings.Join(s, ":") },
+		"maxMessage": func() int { return crisocket.MaxMessage },
 	}).Parse(configTemplate)
 	if err != nil {
 		return nil, err

@@ -17,11 +17,10 @@ import (
 	"github.com/containerd/log"
 	"github.com/pelletier/go-toml/v2"
 	"github.com/sirupsen/logrus"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/crisocket"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/runtime/handlers"
@@ -106,9 +105,9 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 	if err := s.Start(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("starting its services: %w", err)
 	}
-	conn, err := grpc.NewClient("unix://"+c.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := crisocket.Dial(c.Socket)
 	if err != nil {
-		return fmt.Errorf("dialing CRI: %w", err)
+		return err
 	}
 	defer conn.Close()
 	client := cri.NewRuntimeServiceClient(conn)

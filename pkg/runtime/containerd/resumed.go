@@ -80,3 +80,12 @@ func (w resumedWriter) Commit(ctx context.Context, size int64, expected digest.D
 	}
 	return err
 }
+
+// Sync implements content.Syncer, which containerd calls before it locks its database for Commit: on a slow disk, all that the node creates would wait
+// for the flush of a large layer.
+func (w resumedWriter) Sync() error {
+	if s, ok := w.Writer.(content.Syncer); ok {
+		return s.Sync()
+	}
+	return nil
+}

@@ -54,6 +54,9 @@ func TestResumeSafely(t *testing.T) {
 			if err == nil {
 				_, err = w.Write([]byte(text[:6]))
 			}
+			if syncer, ok := w.(content.Syncer); !ok || syncer.Sync() != nil {
+				t.Error("containerd cannot flush it before it locks its database")
+			}
 			if err := errors.Join(err, w.Close()); err != nil {
 				t.Fatal(err)
 			}

@@ -10,10 +10,9 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-dev/coracle/pkg/core/crisocket"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
@@ -35,9 +34,9 @@ func (d Drain) Run(ctx context.Context, ready func()) error {
 	if lifecycle.Failure(ctx) != nil {
 		return nil
 	}
-	conn, err := grpc.NewClient("unix://"+d.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := crisocket.Dial(d.Socket)
 	if err != nil {
-		return fmt.Errorf("dialing CRI: %w", err)
+		return err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.Timeout+5*time.Second)

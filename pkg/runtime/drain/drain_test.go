@@ -33,7 +33,8 @@ func (r *runtime) note(call string) {
 
 func (r *runtime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
 	return &cri.ListPodSandboxResponse{Items: []*cri.PodSandbox{
-		{Id: "p1", Metadata: &cri.PodSandboxMetadata{Namespace: "default", Name: "web"}},
+		{Id: "p1", Metadata: &cri.PodSandboxMetadata{Namespace: "default", Name: "web"}, Annotations: map[string]string{ // more than gRPC's clients take
+			"large": strings.Repeat("x", 5<<20)}},
 		{Id: "p2", Metadata: &cri.PodSandboxMetadata{Namespace: "default", Name: "db"}},
 	}}, nil
 }

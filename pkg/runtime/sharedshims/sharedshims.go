@@ -108,7 +108,7 @@ func (r *Runtime) Create(ctx context.Context, id string, opts runtime.CreateOpts
 		}
 		opts.SandboxID, opts.Address, opts.Version = id, protocol+"+"+s.address, version
 		task, err := r.TaskManager.Create(ctx, id, opts)
-		r.arrived(s, id, err == nil && addressOf(task) == s.address) // containerd starts another shim for what is no sandbox
+		r.arrived(s, id, err == nil && addressOf(task) == s.address, ctx.Err() != nil) // containerd starts another shim for what is no sandbox
 		if err == nil || again || !s.endsWithin(patience) {
 			return task, err
 		}
@@ -138,13 +138,15 @@ func (r *Runtime) join(id string) (*shim, error) {
 	return best, nil
 }
 
-// arrived ends the arrival of a pod. Containerd asks the shim of one that failed to end if it has no containers.
-func (r *Runtime) arrived(s *shim, id string, ok bool) {
+// arrived ends the arrival of a pod. Containerd asks the shim of one that failed to end if it has no containers. One that did not answer in time gets no
+// more pods: it would be asked again and again, as the fullest that lives.
+func (r *Runtime) arrived(s *shim, id string, ok, late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.arriving--
 	if !ok {
 		delete(s.pods, id)
+		s.leaving = s.leaving || late
 	}
 	s.settled.Broadcast()
 }

@@ -266,6 +266,31 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestHung creates a pod in a shim that lives and does not answer: the next try gets another shim.
+func TestHung(t *testing.T) {
+	r, inner := setup(t)
+	if err := inner.create(r, "first"); err != nil {
+		t.Fatal(err)
+	}
+	var hung string
+	ctx, cancel := context.WithCancel(pods)
+	inner.begin = func(_, address string) error {
+		hung = address
+		cancel() // the kubelet does not wait any longer
+		return context.Cause(ctx)
+	}
+	if _, err := r.Create(ctx, "pod", runtime.CreateOpts{Runtime: inner.shims.Program}); err == nil {
+		t.Error("created in a shim that does not answer")
+	}
+	inner.begin = nil
+	if err := inner.create(r, "pod"); err != nil {
+		t.Fatal(err)
+	}
+	if inner.created["pod"] == hung {
+		t.Error("the next try is in the same shim")
+	}
+}
+
 // kill kills the shim with a name.
 func kill(name string) error {
 	all, err := process.All("/proc")
