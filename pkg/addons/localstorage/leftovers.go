@@ -72,7 +72,7 @@ func (s *Storage) summary(ctx context.Context) Volumes {
 	}
 	var left []localpath.Found
 	for base := range bases {
-		for _, found := range localpath.Find(base) {
+		for _, found := range localpath.Find(ctx, base) {
 			if !known[found.Path] {
 				left = append(left, found)
 			}

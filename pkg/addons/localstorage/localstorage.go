@@ -170,7 +170,7 @@ func claimsOf(client kubernetes.Interface, node string) cache.ListerWatcher {
 	claims := client.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll)
 	mine := func(obj runtime.Object) bool {
 		claim, ok := obj.(*corev1.PersistentVolumeClaim)
-		return ok && (isMine(claim, node) || isUnassigned(claim))
+		return ok && (isMine(claim, node) || isUnassigned(claim) || isBoundUnassigned(claim))
 	}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -204,4 +204,9 @@ func isMine(claim *corev1.PersistentVolumeClaim, node string) bool {
 // isUnassigned reports whether a claim waits for a volume of a class that binds immediately, without the scheduler.
 func isUnassigned(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[localpath.SelectedNode] == "" && claim.Annotations[localpath.ProvisionerOf] == localpath.Provisioner && claim.Spec.VolumeName == ""
+}
+
+// isBoundUnassigned reports whether a claim was bound without the scheduler. Its volume, which is perhaps one of this node's, says of which node it is.
+func isBoundUnassigned(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[localpath.SelectedNode] == "" && claim.Spec.VolumeName != ""
 }

@@ -38,4 +38,11 @@ func TestChoose(t *testing.T) {
 		t.Fatal(err)
 	}
 	choose(small)
+
+	p.folder = "shop/data" // by a pathPattern
+	choose(large)
+	if err := (localpath.Volume{Base: small, Folder: p.folder, PV: "pvc-of-an-earlier-claim"}).Create(nil); err != nil {
+		t.Fatal(err)
+	}
+	choose(small)
 }

@@ -121,11 +121,17 @@ func (p *provisioner) overlaps(v localpath.Volume) error {
 	return nil
 }
 
-// choose returns the volume in the base where it exists already, else in the base with the most free space.
+// choose returns the volume in the base where it exists already, else where the folder of an earlier claim is, which a pathPattern names, else in the
+// base with the most free space.
 func (p plan) choose() (localpath.Volume, error) {
 	for _, base := range p.bases {
 		if v := p.volume(base); v.Exists() {
 			return v, nil
+		}
+	}
+	for _, base := range p.bases {
+		if info, err := os.Lstat(filepath.Join(base, p.folder)); err == nil && info.IsDir() {
+			return p.volume(base), nil
 		}
 	}
 	type room struct {

@@ -1,6 +1,7 @@
 package localpath
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -27,9 +28,13 @@ const pvName = `pvc-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 // named matches the names of directories without a pathPattern.
 var named = regexp.MustCompile(`^(` + pvName + `)_`)
 
-// Find lists the directories of volumes below a directory. It skips what it cannot read.
-func Find(base string) (out []Found) {
+// Find lists the directories of volumes below a directory, as far as it comes until ctx is done: the directory may have millions of others. It skips what
+// it cannot read.
+func Find(ctx context.Context, base string) (out []Found) {
 	_ = fs.WalkDir(os.DirFS(base), ".", func(rel string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return fs.SkipAll
+		}
 		if err != nil || !d.IsDir() || rel == "." {
 			return nil // left out
 		}
@@ -89,7 +94,7 @@ func Size(dir string) (bytes int64) {
 
 // Summary describes the number and size of the volumes in a directory, as "2 volumes with 1.5 GiB"; "" if there are none.
 func Summary(base string) string {
-	found := Find(base)
+	found := Find(context.Background(), base)
 	if len(found) == 0 {
 		return ""
 	}

@@ -1,6 +1,7 @@
 package localpath
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -57,7 +58,7 @@ func TestCreateAndDelete(t *testing.T) {
 		if limited == 0 {
 			t.Error("it was not limited")
 		}
-		if found := Find(v.Base); len(found) != 1 && !noMarks(v) {
+		if found := Find(t.Context(), v.Base); len(found) != 1 && !noMarks(v) {
 			t.Errorf("found %+v", found)
 		}
 		write(t, filepath.Join(v.Path(), "file"))
@@ -301,7 +302,7 @@ func TestInterruptedDelete(t *testing.T) {
 		if err := v.Delete(func(*os.File) error { return crash }); !errors.Is(err, crash) {
 			t.Fatal(err)
 		}
-		if found := Find(v.Base); len(found) != 0 {
+		if found := Find(t.Context(), v.Base); len(found) != 0 {
 			t.Errorf("what is being removed is listed: %v", found)
 		}
 		if err := FinishDeletes(t.Context(), v.Base); err != nil {
@@ -335,6 +336,21 @@ func TestSize(t *testing.T) {
 	}
 	if free, err := Free(filepath.Join(dir, "not", "there")); err != nil || free == 0 {
 		t.Errorf("free: %d %v", free, err)
+	}
+}
+
+func TestFindEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	base := t.TempDir()
+	if err := os.Mkdir(filepath.Join(base, testPV+"_shop_data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if found := Find(ctx, base); len(found) != 1 {
+		t.Errorf("found %v", found)
+	}
+	cancel()
+	if found := Find(ctx, base); len(found) != 0 {
+		t.Errorf("after the end of its context it found %v", found)
 	}
 }
 

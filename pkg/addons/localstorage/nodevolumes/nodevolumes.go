@@ -60,7 +60,7 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	case resource == "persistentvolumes":
 		err = p.volume(ctx, a, node)
 	case resource == "persistentvolumeclaims" && a.GetSubresource() == "status":
-		err = ownClaim(a.GetOldObject(), node)
+		err = p.status(ctx, a, node)
 	case resource == "persistentvolumeclaims":
 		err = givesBack(a, node)
 	}
@@ -158,6 +158,36 @@ func ownClaim(obj any, node string) error {
 		return errors.New("the claim does not wait for a local volume of this node")
 	}
 	return nil
+}
+
+// status allows a node to change the status of the claims that wait for its volumes or have them, and nothing else: the API server itself only keeps the
+// spec as it is. As with the kubelet's user in NodeRestriction, finalizers, owners and annotations are not the node's.
+func (p *Plugin) status(ctx context.Context, a admission.Attributes, node string) error {
+	was, _ := a.GetOldObject().(*core.PersistentVolumeClaim)
+	is, ok := a.GetObject().(*core.PersistentVolumeClaim)
+	if !ok || was == nil {
+		return errors.New("the object is not a claim")
+	}
+	if err := ownClaim(was, node); err != nil && !p.has(ctx, was, node) {
+		return err
+	}
+	allowed := was.DeepCopy()
+	allowed.Status = is.Status
+	ignoreBookkeeping(&allowed.ObjectMeta, is.ObjectMeta)
+	if !equality.Semantic.DeepEqual(allowed, is) {
+		return fmt.Errorf("it may change the status of claim %s/%s, and nothing else", is.Namespace, is.Name)
+	}
+	return nil
+}
+
+// has reports whether a claim that no scheduler assigned is bound to a local volume of the node: it was made for a class of this node alone, or names the volume.
+func (p *Plugin) has(ctx context.Context, claim *core.PersistentVolumeClaim, node string) bool {
+	if claim.Spec.VolumeName == "" || claim.Annotations[localpath.SelectedNode] != "" {
+		return false
+	}
+	pv, err := p.client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	return err == nil && pv.Annotations[localpath.ProvisionedBy] == localpath.Provisioner && pv.Labels[localpath.NodeLabel] == node &&
+		pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == claim.UID
 }
 
 // givesBack allows a node to return a claim to the scheduler, and no other change of the claim.

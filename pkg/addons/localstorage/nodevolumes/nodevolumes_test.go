@@ -62,12 +62,20 @@ func check(t *testing.T, r request) error {
 			Annotations: map[string]string{localpath.ProvisionerOf: localpath.Provisioner}}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &pinned}},
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: pinned}, AllowedTopologies: []corev1.TopologySelectorTerm{{
 			MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: corev1.LabelHostname, Values: []string{"a"}}}}}},
-		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "limited", Annotations: map[string]string{localpath.QuotaAnnotation: "enforced (xfs)"}}},
-		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "unlimited", Annotations: map[string]string{
-			localpath.QuotaAnnotation: "not enforced: ext4 without project quotas"}}},
+		ofA("limited", "enforced (xfs)"), ofA("unlimited", "not enforced: ext4 without project quotas"),
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "another's", Annotations: map[string]string{localpath.QuotaAnnotation: "not enforced"}}},
 	)}
 	return p.Validate(context.Background(), admission.NewAttributesRecord(r.is, r.was, schema.GroupVersionKind{}, "shop", "x",
 		schema.GroupVersionResource{Version: "v1", Resource: r.resource}, r.sub, r.op, nil, false, &user.DefaultInfo{Name: r.user}), nil)
+}
+
+// ofA is a volume of node a, which is bound to the claim with UID 9.
+func ofA(name, quota string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{localpath.NodeLabel: "a"},
+			Annotations: map[string]string{localpath.QuotaAnnotation: quota, localpath.ProvisionedBy: localpath.Provisioner}},
+		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: "9"}},
+	}
 }
 
 func TestNodeVolumes(t *testing.T) {
@@ -127,6 +135,14 @@ func TestNodeClaims(t *testing.T) {
 	more := nodesClaim()
 	delete(more.Annotations, localpath.SelectedNode)
 	more.Spec.VolumeName = "pvc-9"
+	bound := func(uid types.UID, volume string, change func(*core.PersistentVolumeClaim)) *core.PersistentVolumeClaim {
+		c := &core.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: uid}}
+		c.Spec.VolumeName = volume
+		change(c)
+		return c
+	}
+	same := func(*core.PersistentVolumeClaim) {}
+	status := func(c *core.PersistentVolumeClaim) { c.ResourceVersion, c.Status.Phase = "2", core.ClaimBound }
 	const a, b = "system:coracle:node:a", "system:coracle:node:b"
 	for name, c := range map[string]struct {
 		r    request
@@ -138,7 +154,14 @@ func TestNodeClaims(t *testing.T) {
 		"removes":              {request{a, "persistentvolumeclaims", "", admission.Delete, nil, nodesClaim()}, "may not remove claims"},
 		"status":               {request{a, "persistentvolumeclaims", "status", admission.Update, nodesClaim(), nodesClaim()}, ""},
 		"another's status":     {request{b, "persistentvolumeclaims", "status", admission.Update, nodesClaim(), nodesClaim()}, "does not wait"},
-		"something else":       {request{a, "configmaps", "", admission.Update, nil, nil}, ""},
+		"status and a finalizer": {request{a, "persistentvolumeclaims", "status", admission.Update, bound("9", "limited", func(c *core.PersistentVolumeClaim) {
+			c.Finalizers = []string{"example.com/stays"}
+		}), bound("9", "limited", same)}, "and nothing else"},
+		"status of a bound claim":              {request{a, "persistentvolumeclaims", "status", admission.Update, bound("9", "limited", status), bound("9", "limited", same)}, ""},
+		"status of a claim bound to another's": {request{b, "persistentvolumeclaims", "status", admission.Update, bound("9", "limited", status), bound("9", "limited", same)}, "does not wait"},
+		"status of one that names a's volume":  {request{a, "persistentvolumeclaims", "status", admission.Update, bound("8", "limited", status), bound("8", "limited", same)}, "does not wait"},
+		"status of one with a foreign volume":  {request{a, "persistentvolumeclaims", "status", admission.Update, bound("9", "another's", status), bound("9", "another's", same)}, "does not wait"},
+		"something else":                       {request{a, "configmaps", "", admission.Update, nil, nil}, ""},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, check(t, c.r), c.want) })
 	}
@@ -162,15 +185,21 @@ func TestGrows(t *testing.T) {
 		was, is *core.PersistentVolumeClaim
 		want    string
 	}{
-		"limited":     {claim("limited", "1Gi"), claim("limited", "2Gi"), ""},
-		"unlimited":   {claim("unlimited", "1Gi"), claim("unlimited", "2Gi"), "is not enforced: ext4 without project quotas, so there is nothing to make larger"},
-		"same size":   {claim("unlimited", "1Gi"), claim("unlimited", "1Gi"), ""},
-		"not bound":   {claim("", "1Gi"), claim("", "2Gi"), ""},
-		"not known":   {claim("other", "1Gi"), claim("other", "2Gi"), ""},
-		"other class": {&core.PersistentVolumeClaim{}, claim("unlimited", "2Gi"), ""},
+		"limited":               {claim("limited", "1Gi"), claim("limited", "2Gi"), ""},
+		"unlimited":             {claim("unlimited", "1Gi"), claim("unlimited", "2Gi"), "is not enforced: ext4 without project quotas, so there is nothing to make larger"},
+		"same size":             {claim("unlimited", "1Gi"), claim("unlimited", "1Gi"), ""},
+		"not bound":             {claim("", "1Gi"), claim("", "2Gi"), ""},
+		"not known":             {claim("other", "1Gi"), claim("other", "2Gi"), ""},
+		"another provisioner's": {claim("another's", "1Gi"), claim("another's", "2Gi"), ""},
+		"bound by its name":     {withoutProvisioner(claim("unlimited", "1Gi")), withoutProvisioner(claim("unlimited", "2Gi")), "is not enforced"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			expect(t, check(t, request{"people", "persistentvolumeclaims", "", admission.Update, c.is, c.was}), c.want)
 		})
 	}
+}
+
+func withoutProvisioner(c *core.PersistentVolumeClaim) *core.PersistentVolumeClaim {
+	c.Annotations = nil
+	return c
 }

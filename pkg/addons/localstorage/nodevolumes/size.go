@@ -20,7 +20,7 @@ func (p *Plugin) grows(ctx context.Context, a admission.Attributes) error {
 	}
 	was, _ := a.GetOldObject().(*core.PersistentVolumeClaim)
 	is, ok := a.GetObject().(*core.PersistentVolumeClaim)
-	if !ok || was == nil || was.Spec.VolumeName == "" || was.Annotations[localpath.ProvisionerOf] != localpath.Provisioner {
+	if !ok || was == nil || was.Spec.VolumeName == "" {
 		return nil
 	}
 	before, now := was.Spec.Resources.Requests[core.ResourceStorage], is.Spec.Resources.Requests[core.ResourceStorage]
@@ -28,8 +28,8 @@ func (p *Plugin) grows(ctx context.Context, a admission.Attributes) error {
 		return nil
 	}
 	pv, err := p.client.CoreV1().PersistentVolumes().Get(ctx, was.Spec.VolumeName, metav1.GetOptions{})
-	if err != nil {
-		return nil // the node that expands the volume reports it
+	if err != nil || pv.Annotations[localpath.ProvisionedBy] != localpath.Provisioner {
+		return nil // of an error the node that expands the volume tells
 	}
 	quota, known := pv.Annotations[localpath.QuotaAnnotation]
 	if !known || strings.HasPrefix(quota, "enforced") {
