@@ -3,6 +3,7 @@ package localstorage
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -96,5 +97,30 @@ func TestExpand(t *testing.T) {
 				t.Errorf("conditions: %+v", claim.Status.Conditions)
 			}
 		})
+	}
+}
+
+// TestConcerns: claims that were bound without the scheduler can grow, and those of other provisioners take no memory.
+func TestConcerns(t *testing.T) {
+	const ours, other = localpath.Provisioner, "csi.example.com"
+	for name, c := range map[string]struct {
+		provisioner, node, volume string
+		want                      bool
+	}{
+		"of this node":                      {ours, "a", "", true},
+		"of another node":                   {ours, "b", "pvc-1", false},
+		"waits for any node":                {ours, "", "", true},
+		"of a class that binds at once":     {ours, "", "pvc-1", true},
+		"names its volume":                  {"", "", "pvc-1", true},
+		"of another provisioner":            {other, "a", "pvc-1", false},
+		"of another one that binds at once": {other, "", "pvc-1", false},
+		"waits for somebody":                {"", "", "", false},
+	} {
+		claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{VolumeName: c.volume}}
+		claim.Annotations = map[string]string{localpath.SelectedNode: c.node, localpath.ProvisionerOf: c.provisioner}
+		maps.DeleteFunc(claim.Annotations, func(_, value string) bool { return value == "" })
+		if got := concerns(claim, "a"); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }

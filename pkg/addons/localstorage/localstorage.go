@@ -170,7 +170,7 @@ func claimsOf(client kubernetes.Interface, node string) cache.ListerWatcher {
 	claims := client.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll)
 	mine := func(obj runtime.Object) bool {
 		claim, ok := obj.(*corev1.PersistentVolumeClaim)
-		return ok && (isMine(claim, node) || isUnassigned(claim) || isBoundUnassigned(claim))
+		return ok && concerns(claim, node)
 	}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -197,6 +197,11 @@ func claimsOf(client kubernetes.Interface, node string) cache.ListerWatcher {
 	}, client)
 }
 
+// concerns reports whether a node has or may have something to do with a claim.
+func concerns(claim *corev1.PersistentVolumeClaim, node string) bool {
+	return isMine(claim, node) || isUnassigned(claim) || isBoundUnassigned(claim)
+}
+
 func isMine(claim *corev1.PersistentVolumeClaim, node string) bool {
 	return claim.Annotations[localpath.SelectedNode] == node && claim.Annotations[localpath.ProvisionerOf] == localpath.Provisioner
 }
@@ -206,7 +211,8 @@ func isUnassigned(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[localpath.SelectedNode] == "" && claim.Annotations[localpath.ProvisionerOf] == localpath.Provisioner && claim.Spec.VolumeName == ""
 }
 
-// isBoundUnassigned reports whether a claim was bound without the scheduler. Its volume, which is perhaps one of this node's, says of which node it is.
+// isBoundUnassigned reports whether a claim was bound without the scheduler, perhaps to a volume of this node: the volume says of which node it is.
 func isBoundUnassigned(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Annotations[localpath.SelectedNode] == "" && claim.Spec.VolumeName != ""
+	provisioner, set := claim.Annotations[localpath.ProvisionerOf]
+	return claim.Annotations[localpath.SelectedNode] == "" && claim.Spec.VolumeName != "" && (!set || provisioner == localpath.Provisioner)
 }
