@@ -113,6 +113,9 @@ func changing(c *cobra.Command, run func(*cobra.Command, saving, []string) error
 			return err
 		}
 		defer done()
+		if err := s.series.RemoveLeft(o.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		err = run(c, s, args)
 		s.tell(c.Context(), nil)
 		return err
