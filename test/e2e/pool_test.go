@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -123,11 +124,23 @@ func (b *balancers) testPool(t *testing.T) {
 			cancel()
 		}
 	}
-	b.create(t, "third", "web", fromPool)
+	b.create(t, "third", "nobody", fromPool)
 	b.says(t, "third", "NoAddress", "the pool extra has no free IPv4 address")
 	b.remove(t, "asking")
 	hosts.Eventually(t, time.Minute, func() error {
 		return contains("addresses", strings.Join(addressesOf(b.get(t, "third")), ","), "172.30.0.241")
+	})
+	hosts.Eventually(t, 10*time.Second, func() error { // a Service without endpoints
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		conn, err := b.outside.Dial(ctx, "tcp", "172.30.0.241:80")
+		if err == nil {
+			conn.Close()
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Errorf("a connection to a Service without endpoints ends with %v", err)
+		}
+		return nil
 	})
 	b.remove(t, "third")
 	b.remove(t, "pooled")

@@ -165,12 +165,15 @@ func (r *running) watchGuard(ctx context.Context, lost chan<- struct{}) {
 	}
 }
 
+// afterKubeProxy lets kube-proxy say first that a Service has no endpoints: connections to its ports are refused, as at any other of its addresses.
+const afterKubeProxy = knftables.FilterPriority + "+10"
+
 // render replaces the table in one transaction.
 func (*guard) render(tx *knftables.Transaction, want []guarded) {
 	tx.Add(&knftables.Table{})
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{})
-	tx.Add(&knftables.Chain{Name: "input", Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.InputHook), Priority: knftables.PtrTo(knftables.FilterPriority)})
+	tx.Add(&knftables.Chain{Name: "input", Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.InputHook), Priority: knftables.PtrTo(afterKubeProxy)})
 	rule := func(text ...any) { tx.Add(&knftables.Rule{Chain: "input", Rule: knftables.Concat(text...)}) }
 	rule("iifname lo accept")
 	for _, address := range want {
