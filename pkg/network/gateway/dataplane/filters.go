@@ -123,19 +123,21 @@ func rewritePath(u *url.URL, to *gateway.PathRewrite, matched string) {
 		setPath(u, to.Path)
 		return
 	}
-	prefix, with := strings.TrimRight(matched, "/"), strings.TrimRight(to.Path, "/")
+	prefix := strings.TrimRight(matched, "/")
+	var with url.URL
+	setPath(&with, strings.TrimRight(to.Path, "/"))
 	if rest, ok := strings.CutPrefix(u.EscapedPath(), (&url.URL{Path: prefix}).EscapedPath()); ok { // so that what is escaped in the rest stays so
-		if rest == "" && with == "" {
+		if rest == "" && with.Path == "" {
 			rest = "/"
 		}
-		setPath(u, (&url.URL{Path: with}).EscapedPath()+rest)
+		setPath(u, with.EscapedPath()+rest)
 		return
 	}
 	rest, _ := strings.CutPrefix(u.Path, prefix)
-	if rest == "" && with == "" {
+	if rest == "" && with.Path == "" {
 		rest = "/"
 	}
-	u.Path, u.RawPath = with+rest, ""
+	u.Path, u.RawPath = with.Path+rest, ""
 }
 
 // setPath sets a path that may be escaped.

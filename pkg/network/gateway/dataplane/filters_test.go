@@ -58,6 +58,10 @@ func TestRewrite(t *testing.T) {
 		{"/one/", "/one", gateway.PathRewrite{Prefix: true, Path: "/new"}, "/new/"},
 		{"/one", "/one", gateway.PathRewrite{Prefix: true, Path: "/new/"}, "/new"},
 		{"/one/%2e%2E/a%20b", "/one", gateway.PathRewrite{Prefix: true, Path: "/new"}, "/new/%2e%2E/a%20b"},
+		{"/one/c", "/one", gateway.PathRewrite{Prefix: true, Path: "/a%20b"}, "/a%20b/c"},
+		{"/one/c", "/one", gateway.PathRewrite{Prefix: true, Path: "/a b"}, "/a%20b/c"},
+		{"/%6fne/c", "/one", gateway.PathRewrite{Prefix: true, Path: "/a%20b"}, "/a%20b/c"},
+		{"/one/c", "/one", gateway.PathRewrite{Prefix: true, Path: "/100%"}, "/100%25/c"},
 	} {
 		u, _ := url.ParseRequestURI(c.path)
 		rewritePath(u, &c.to, c.matched)
