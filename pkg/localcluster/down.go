@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -15,14 +17,36 @@ import (
 
 // Down removes a cluster with everything that belongs to it, even after its holder was killed. It returns the cluster's record.
 func (s Store) Down(ctx context.Context, name string) (Record, error) {
-	r, err := s.Load(name)
-	if err != nil {
-		return r, err
+	for {
+		r, err := s.Load(name)
+		if err != nil {
+			return r, err
+		}
+		if err := killHolder(ctx, r); err != nil {
+			return r, err
+		}
+		if r, err = s.remove(r); !errors.Is(err, errHeld) {
+			return r, err
+		}
 	}
-	if err := killHolder(ctx, r); err != nil {
+}
+
+// errHeld is for a cluster that got a holder since its record was read.
+var errHeld = errors.New("a process holds the cluster")
+
+// current returns the record of a cluster as it is now, unless the cluster was removed since, and perhaps another one made of the same name. The caller
+// holds the lock.
+func (s Store) current(r Record) (Record, error) {
+	now, err := s.Load(r.Name)
+	switch {
+	case err != nil:
 		return r, err
+	case !now.Created.Equal(r.Created):
+		return r, &NotFoundError{r.Name, s.names()}
+	case now.Holder != r.Holder && now.Holder.PID != os.Getpid() && now.Holder.alive():
+		return r, errHeld
 	}
-	return s.remove(r)
+	return now, nil
 }
 
 // killHolder kills the holder, and with it all processes of the cluster, and waits until it has ended.
@@ -50,6 +74,9 @@ func (s Store) remove(r Record) (Record, error) {
 		return r, err
 	}
 	defer unlock()
+	if r, err = s.current(r); err != nil {
+		return r, err
+	}
 	all, err := s.List()
 	if err != nil {
 		return r, err
@@ -65,11 +92,39 @@ func (s Store) remove(r Record) (Record, error) {
 	if r.CommandDir != "" {
 		errs = append(errs, os.RemoveAll(r.CommandDir))
 	}
-	if err := errors.Join(append(errs, nshost.Retry(func() error { return os.RemoveAll(s.dir(r.Name)) }))...); err != nil {
+	if err := errors.Join(append(errs, s.removeFiles(r.Name))...); err != nil {
 		return r, fmt.Errorf("removing the files of cluster %s: %w", r.Name, err)
 	}
 	s.tidy()
 	return r, nil
+}
+
+// removedClusterPrefix begins the names of the directories of clusters that are being removed.
+const removedClusterPrefix = ".coracle-removed-"
+
+// removeFiles removes the directory of a cluster. An interrupted removal leaves none of its name, which the next cluster would start with, and tidy removes
+// the rest.
+func (s Store) removeFiles(name string) error {
+	removed := s.dir(removedClusterPrefix + name)
+	return nshost.Retry(func() error {
+		if err := os.RemoveAll(removed); err != nil { // of an interrupted removal of the same name
+			return err
+		}
+		if err := os.Rename(s.dir(name), removed); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return os.RemoveAll(removed)
+	})
+}
+
+// removeRemoved removes what interrupted removals have left.
+func (s Store) removeRemoved() {
+	entries, _ := os.ReadDir(s.Dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), removedClusterPrefix) {
+			_ = os.RemoveAll(s.dir(e.Name()))
+		}
+	}
 }
 
 // handOver gives other clusters the state of the user's kubeconfig before the removed one. It returns the records that changed.

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // Session is a cluster that exists as long as the process that made it. When that process ends, for whatever reason, the holder removes the
@@ -82,9 +84,9 @@ func (s Store) Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeUnfinished removes directories without a record, which a killed Maker has left.
+// removeUnfinished removes what killed processes have left of clusters without a record.
 func (s Store) removeUnfinished(ctx context.Context) error {
-	if len(s.names()) == 0 {
+	if !paths.Exists(s.Dir) {
 		return nil
 	}
 	unlock, err := s.lock(ctx)
@@ -92,14 +94,22 @@ func (s Store) removeUnfinished(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	var errs []error
 	for _, name := range s.names() {
-		if _, err := os.Stat(s.recordFile(name)); errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, os.RemoveAll(s.dir(name)))
-		}
+		s.discardUnfinished(name)
 	}
 	s.tidy()
-	return errors.Join(errs...)
+	return nil
+}
+
+// discardUnfinished removes the directory that a killed Maker has made for a cluster and has not written the record of. What else is in a directory
+// without a record is not coracle's: --data-dir may name one with other things in it. The caller holds the lock.
+func (s Store) discardUnfinished(name string) {
+	if paths.Exists(s.recordFile(name)) {
+		return
+	}
+	for _, path := range append(atomicfile.Unfinished(s.recordFile(name)), s.logs(name), s.dir(name)) {
+		_ = os.Remove(path)
+	}
 }
 
 // newCommandDir returns the path of a session's CommandDir. The name is random, so that no other user can make a directory of that name

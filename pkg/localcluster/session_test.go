@@ -1,12 +1,16 @@
 package localcluster
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
@@ -34,6 +38,79 @@ func TestSweepUnfinished(t *testing.T) {
 	}
 	if paths.Exists(s.Dir) {
 		t.Error("a directory without a record is left")
+	}
+}
+
+// TestForeignDirectories: what is in --data-dir and is no cluster's stays, and no cluster is made of it.
+func TestForeignDirectories(t *testing.T) {
+	s := Store{Dir: t.TempDir()}
+	picture := filepath.Join(s.Dir, "photos", "a.jpg")
+	if err := errors.Join(os.Mkdir(filepath.Dir(picture), 0o755), os.WriteFile(picture, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.add(Record{Name: "photos"}, ""); err == nil || !strings.Contains(err.Error(), "is no cluster's") {
+		t.Errorf("a cluster is made in it: %v", err)
+	}
+	if !paths.Exists(picture) {
+		t.Error("it is gone")
+	}
+	one := Record{Name: "one", Config: filepath.Join(s.dir("one"), "config.yaml")}
+	if err := s.add(one, "token: x"); err != nil || !paths.Exists(one.Config) || !paths.Exists(s.recordFile("one")) {
+		t.Errorf("another one is not made: %v", err)
+	}
+}
+
+// TestNewerCluster: a removal that waited for another one leaves the next cluster of the same name alone.
+func TestNewerCluster(t *testing.T) {
+	s, now := Store{Dir: t.TempDir()}, time.Now().Round(0)
+	self, err := describeProcess(os.Getppid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.add(Record{Name: "one", Created: now, Holder: self}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.remove(Record{Name: "one", Created: now.Add(-time.Hour)}); !isNotFound(err) {
+		t.Errorf("another cluster's removal: %v", err)
+	}
+	if _, err := s.remove(Record{Name: "one", Created: now}); !errors.Is(err, errHeld) {
+		t.Errorf("a removal that does not know the holder: %v", err)
+	}
+	if !paths.Exists(s.recordFile("one")) {
+		t.Error("it is gone")
+	}
+}
+
+// TestInterruptedRemoval: no part of a removed cluster is left under its name, whatever interrupts that.
+func TestInterruptedRemoval(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	s := Store{Dir: t.TempDir()}
+	if err := s.add(Record{Name: "one"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	busy := filepath.Join(s.hosts("one"), "busy")
+	if err := errors.Join(os.MkdirAll(busy, 0o700), unix.Mount("none", busy, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	moved := filepath.Join(s.dir(removedClusterPrefix+"one"), "hosts", "busy")
+	t.Cleanup(func() { _ = errors.Join(unix.Unmount(busy, unix.MNT_DETACH), unix.Unmount(moved, unix.MNT_DETACH)) })
+	if err := s.removeFiles("one"); err == nil {
+		t.Fatal("a mount does not keep its directory")
+	}
+	if paths.Exists(s.dir("one")) {
+		t.Error("a part of it is left under its name")
+	}
+	if err := unix.Unmount(moved, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.tidy()
+	if paths.Exists(s.Dir) {
+		t.Error("the rest is left")
 	}
 }
 

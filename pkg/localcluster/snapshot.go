@@ -119,21 +119,21 @@ func (r *Record) fork(p Plan, from Snapshot) error {
 	return nil
 }
 
-// planNodes adds the nodes of a plan to a cluster's record.
-func (m Maker) planNodes(r *Record, p Plan) error {
+// planNodes adds the nodes of a plan to a cluster's record. It returns the configuration for the file that the record then names, if it is a snapshot's.
+func (m Maker) planNodes(r *Record, p Plan) (config string, err error) {
 	if p.From == "" {
 		r.plan(p)
-		return nil
+		return "", nil
 	}
 	one, err := m.Store.LoadSnapshot(p.From)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if err := r.fork(p, one); err != nil || p.Config != "" {
-		return err
+	if err := r.fork(p, one); err != nil || p.Config != "" || one.Config == "" {
+		return "", err
 	}
-	r.Config, err = m.Store.forkConfig(r.Name, one)
-	return err
+	r.Config = filepath.Join(m.Store.dir(r.Name), "config.yaml")
+	return one.Config, nil
 }
 
 // Servers returns the number of servers.
@@ -196,16 +196,4 @@ func (h *holder) requestRekey(one Snapshot) error {
 		}
 	}
 	return r.Write(dirs.RekeyRequest())
-}
-
-// forkConfig writes the configuration of the snapshot's servers for the servers of the cluster, and returns its path.
-func (s Store) forkConfig(name string, one Snapshot) (string, error) {
-	if one.Config == "" {
-		return "", nil
-	}
-	file := filepath.Join(s.dir(name), "config.yaml")
-	if err := os.MkdirAll(s.dir(name), 0o700); err != nil {
-		return "", err
-	}
-	return file, atomicfile.Write(file, []byte(one.Config), 0o600)
 }

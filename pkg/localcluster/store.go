@@ -165,8 +165,9 @@ func sameFile(f *os.File, path string) bool {
 	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 
-// tidy removes what killed processes have left of snapshots, and the directory for clusters if it holds none. The caller holds the lock.
+// tidy removes what killed processes have left of snapshots and of removed clusters, and the directory for clusters if it holds none. The caller holds the lock.
 func (s Store) tidy() {
+	s.removeRemoved()
 	_ = s.removeParts(s.hasEnded)
 	_ = os.Remove(s.snapshots()) // unless it holds some
 	if len(s.names()) == 0 {

@@ -17,7 +17,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/quantity"
 )
 
@@ -125,16 +127,34 @@ func (m Maker) newRecord(p Plan) (Record, error) {
 	if r.Network, err = freeNetwork(all); err != nil {
 		return r, err
 	}
-	if err := m.planNodes(&r, p); err != nil {
+	config, err := m.planNodes(&r, p)
+	if err != nil {
 		return r, err
 	}
 	if r.UserConfig, err = planUserConfig(m.UserConfig); err != nil {
 		return r, err
 	}
-	if err := os.MkdirAll(m.Store.logs(p.Name), 0o700); err != nil {
-		return r, err
+	return r, m.Store.add(r, config)
+}
+
+// add makes a cluster's directory, with the text of its configuration unless that is another's file. The record comes first: what is in a directory without
+// one is not coracle's.
+func (s Store) add(r Record, config string) error {
+	s.discardUnfinished(r.Name)
+	if paths.Exists(s.dir(r.Name)) {
+		return fmt.Errorf("%s is there already and is no cluster's: choose another name for the cluster, or another --data-dir", s.dir(r.Name))
 	}
-	return r, m.Store.save(r)
+	err := s.save(r)
+	if err == nil {
+		err = os.MkdirAll(s.logs(r.Name), 0o700)
+	}
+	if err == nil && config != "" {
+		err = atomicfile.Write(r.Config, []byte(config), 0o600)
+	}
+	if err != nil {
+		err = errors.Join(err, s.removeFiles(r.Name))
+	}
+	return err
 }
 
 // await follows the holder's events until all nodes are Ready, and detaches it if the cluster stays.
