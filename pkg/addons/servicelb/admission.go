@@ -81,6 +81,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if err != nil {
 		return err
 	}
+	if n, before := countClaims(is), countClaims(was); n > mostClaims && n > before {
+		return admission.NewForbidden(a, fmt.Errorf("it has %d ports of addresses, which are all its ports at each of its addresses: %d are allowed", n, mostClaims))
+	}
 	added := without(claimsOf(is), claimsOf(was))
 	if err := p.nodePort(is, was); err != nil {
 		return admission.NewForbidden(a, err)
@@ -112,6 +115,8 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	}
 	return p.withdraw(ctx, is, lost, added)
 }
+
+func countClaims(s *corev1.Service) int { return len(addressesOf(s)) * len(s.Spec.Ports) }
 
 // nodePort refuses a NodePort that coracle uses itself.
 func (p *plugin) nodePort(is, was *corev1.Service) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -151,6 +152,8 @@ func TestAdmission(t *testing.T) {
 		"status":                   {is: vip, was: balancing("tenant", []int32{6443}), sub: "status", want: "held by coracle (API server)"},
 		"status of a proxy":        {is: proxied, was: balancing("tenant", []int32{6443}), sub: "status"},
 		"status, process":          {is: balancing("tenant", []int32{2222}, ips...), was: balancing("tenant", []int32{2222}), sub: "status"},
+		"too many claims":          {is: offer("tenant", make([]int32, 5000), slices.Repeat([]string{"192.0.2.77"}, 20000)...), want: "it has 100000000 ports of addresses"},
+		"as many claims as before": {is: offer("tenant", make([]int32, 50), slices.Repeat([]string{"192.0.2.77"}, 30)...), was: offer("tenant", make([]int32, 50), slices.Repeat([]string{"192.0.2.77"}, 30)...)},
 		"balancer, new":            {is: balancing("tenant", []int32{6443})},
 		"balancer, API added":      {is: balancing("tenant", []int32{80, 6443}, ips...), was: balancing("tenant", []int32{80}, ips...), want: "held by coracle (API server)"},
 		"balancer, another's":      {is: balancing("tenant", []int32{80, 443}, ips...), was: balancing("tenant", []int32{80}, ips...), want: "held by Service shop/holder"},

@@ -1,5 +1,10 @@
 package servicelb
 
+import (
+	"fmt"
+	"slices"
+)
+
 // allocation records which Service has which port of which address while a plan is made.
 type allocation struct {
 	taken map[claim]*request
@@ -30,10 +35,15 @@ func (l *allocation) note(s *request) {
 // judge decides about one placement and returns the queries that have no answer yet.
 func (l *allocation) judge(st *placement) (open []portQuery) {
 	answer, about := st.node.answer, st.node.about
+	if st.crowded && !slices.ContainsFunc(st.service.ports, st.granted) {
+		st.refused = []refusal{{st.service.ports[0], fmt.Sprintf("other load balancers, which have %d ports of the node together: more are not asked for", mostAsked)}}
+		return nil
+	}
 	var gets []port
 	for _, p := range st.service.ports {
 		q := portQuery{st.node.Name, p}
 		since, tracked := l.in.since[q]
+		late := tracked && l.in.now.Sub(since) >= answerTimeout
 		held := answer.Held[p.String()]
 		by := l.holder(st, p)
 		switch {
@@ -49,9 +59,10 @@ func (l *allocation) judge(st *placement) (open []portQuery) {
 			st.waits = true // the update of that Service triggers the next plan
 		case about[p]:
 			gets = append(gets, p)
+		case late && held != "": // the node has said so without being asked
+			by = held
 		default:
 			gets, open = append(gets, p), append(open, q)
-			late := tracked && l.in.now.Sub(since) >= answerTimeout
 			st.waits, st.unchecked = st.waits || !late, st.unchecked || late
 		}
 		if by != "" {

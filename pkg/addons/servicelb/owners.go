@@ -74,7 +74,7 @@ func (o owners) service(c claim, s *corev1.Service) string {
 			continue
 		}
 		name := "Service " + other.Namespace + "/" + other.Name
-		if slices.Contains(claimsOf(other), c) || slices.Contains(other.Spec.ClusterIPs, c.addr.String()) && slices.Contains(portsOf(other), c.port) {
+		if slices.Contains(portsOf(other), c.port) && (slices.Contains(other.Spec.ClusterIPs, c.addr.String()) || slices.Contains(addressesOf(other), c.addr)) {
 			return name
 		}
 		if len(o.nodes[c.addr]) > 0 && slices.Contains(nodePortsOf(other), c.port) {
@@ -107,8 +107,26 @@ func (o owners) processes(added []claim, s *corev1.Service) (lost []netip.Addr, 
 	return lost, nil
 }
 
-// claimsOf returns the ports of addresses for which kube-proxy sends packets to a Service, besides those of its cluster IPs.
+// mostClaims is how many ports of addresses a Service may have. The lists of both have no limit of their own, and all ports are claimed of all addresses.
+const mostClaims = 1000
+
+// claimsOf returns the ports of addresses for which kube-proxy sends packets to a Service, besides those of its cluster IPs; of a Service that has too many,
+// from before it was refused, the first.
 func claimsOf(s *corev1.Service) (out []claim) {
+	ports := portsOf(s)
+	for _, addr := range addressesOf(s) {
+		for _, p := range ports {
+			if len(out) == mostClaims {
+				return out
+			}
+			out = append(out, claim{addr, p})
+		}
+	}
+	return out
+}
+
+// addressesOf returns the addresses at which kube-proxy sends packets to a Service, besides its cluster IPs.
+func addressesOf(s *corev1.Service) (out []netip.Addr) {
 	if s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == corev1.ClusterIPNone {
 		return nil
 	}
@@ -120,9 +138,7 @@ func claimsOf(s *corev1.Service) (out []claim) {
 	}
 	for _, ip := range ips {
 		if addr, ok := parseAddr(ip); ok {
-			for _, p := range portsOf(s) {
-				out = append(out, claim{addr, p})
-			}
+			out = append(out, addr)
 		}
 	}
 	return out

@@ -36,6 +36,9 @@ type nodePort struct {
 // busy node. After that the ports count as free, because a node of an earlier version never answers; a later answer still counts.
 const answerTimeout = 5 * time.Second
 
+// mostAsked is how many ports the query of a node may have. It stands in two annotations of the Node, 9 bytes a port, which has room for 256 KiB in all.
+const mostAsked = 5000
+
 // portQuery asks whether a port is free on a node.
 type portQuery struct {
 	node string
@@ -44,12 +47,12 @@ type portQuery struct {
 
 // plan is the result of planning.
 type plan struct {
-	outcomes []outcome           // one for each Service that this package serves
-	asked    map[string][]port   // by node, the ports to query
-	open     []portQuery         // queries without an answer
-	serving  map[string]struct{} // nodes that serve a Service, or would if they were not lost
-	grants   bool                // a Service gets a port or an address that it does not have yet
-	announce map[string]struct{} // nodes that may announce addresses of pools
+	outcomes []outcome                // one for each Service that this package serves
+	asked    map[string]map[port]bool // by node, the ports to query
+	open     []portQuery              // queries without an answer
+	serving  map[string]struct{}      // nodes that serve a Service, or would if they were not lost
+	grants   bool                     // a Service gets a port or an address that it does not have yet
+	announce map[string]struct{}      // nodes that may announce addresses of pools
 }
 
 // host is a Node, parsed once for a plan.
@@ -77,6 +80,8 @@ type placement struct {
 	waits   bool      // an answer of the node is awaited
 	// unchecked says that the node did not answer in time.
 	unchecked bool
+	// crowded says that the query of the node has no room for the Service's ports.
+	crowded bool
 }
 
 // rank orders placements: an earlier decision wins over a later request. Decisions are stored in the status of Services.
@@ -96,7 +101,7 @@ type claim struct {
 
 // plan decides about all Services at once. It does not depend on the order of the objects in the snapshot.
 func (in snapshot) plan(reserved []Reserved) plan {
-	p := plan{asked: map[string][]port{}, serving: map[string]struct{}{}, announce: map[string]struct{}{}}
+	p := plan{asked: map[string]map[port]bool{}, serving: map[string]struct{}{}, announce: map[string]struct{}{}}
 	nodes, own := in.read()
 	selected := anySelected(in.nodes)
 	pooled := in.allocate(own, nodes)
@@ -131,7 +136,7 @@ func (in snapshot) plan(reserved []Reserved) plan {
 			st.rank = rankOf(st)
 			all = append(all, st)
 			byService[s.UID] = append(byService[s.UID], st)
-			p.asked[n.Name] = append(p.asked[n.Name], s.ports...)
+			st.crowded = !p.ask(n.Name, s.ports)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *placement) int { return cmp.Compare(a.rank, b.rank) }) // they are sorted by age already
@@ -151,6 +156,23 @@ func (in snapshot) plan(reserved []Reserved) plan {
 		p.outcomes = append(p.outcomes, outcomeOf(s, byService[s.UID], why[s.UID], in.now))
 	}
 	return p
+}
+
+// ask adds ports to the query of a node, if it has room for all of them.
+func (p *plan) ask(node string, ports []port) bool {
+	asked := p.asked[node]
+	more := slices.DeleteFunc(slices.Clone(ports), func(q port) bool { return asked[q] })
+	if len(asked)+len(more) > mostAsked {
+		return false
+	}
+	if asked == nil {
+		asked = map[port]bool{}
+		p.asked[node] = asked
+	}
+	for _, q := range more {
+		asked[q] = true
+	}
+	return true
 }
 
 // read returns the nodes sorted by name, and the Services of this package sorted by age.

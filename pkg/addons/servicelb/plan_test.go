@@ -3,6 +3,7 @@ package servicelb
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,15 @@ func member(name, internal string, changes ...change[*corev1.Node]) *corev1.Node
 // says is a node with an answer; held is the rest of its JSON.
 func says(asked, held string) change[*corev1.Node] {
 	return func(n *corev1.Node) { n.Annotations[heldAnnotation] = fmt.Sprintf(`{"asked":%q%s}`, asked, held) }
+}
+
+// manyPorts is a list of ports from one on.
+func manyPorts(first, n int) string {
+	var all []string
+	for p := range n {
+		all = append(all, strconv.Itoa(first+p))
+	}
+	return strings.Join(all, ",")
 }
 
 // withdrawn is a Service that the admission plugin took addresses from.
@@ -247,6 +257,10 @@ func TestPlan(t *testing.T) {
 		{title: "no answer yet, but a node to take back", services: []*corev1.Service{lb("web", 0, "80", has("10.0.0.3"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", silent), b, member("c", "10.0.0.3", notReady)}, want: []string{"10.0.0.2"}},
 		{title: "no answer in time", services: []*corev1.Service{web}, nodes: []*corev1.Node{member("a", "10.0.0.1", silent)},
 			in: snapshot{since: map[portQuery]time.Time{{"a", port{80, corev1.ProtocolTCP}}: now.Add(-answerTimeout)}}, want: []string{"10.0.0.1"}},
+		{title: "no answer in time, but one that was not asked for", services: []*corev1.Service{lb("ssh", 0, "22")}, nodes: []*corev1.Node{member("a", "10.0.0.1", says("", `,"held":{"22/TCP":"sshd (pid 7)"}`))},
+			in: snapshot{since: map[portQuery]time.Time{{"a", port{22, corev1.ProtocolTCP}}: now.Add(-answerTimeout)}}, want: []string{"PortTaken (port 22/TCP is held by sshd (pid 7) on node a)"}},
+		{title: "more ports than a node can be asked for", services: []*corev1.Service{lb("web", 0, "80"), lb("all", 1, manyPorts(1000, mostAsked)), lb("same", 2, "80")}, nodes: []*corev1.Node{member("a", "10.0.0.1", says("80/TCP", ""))},
+			want: []string{"10.0.0.1", "PortTaken (port 1000/TCP is held by other load balancers, which have 5000 ports of the node together: more are not asked for on node a)", "PortTaken (port 80/TCP is held by Service default/web on node a)"}},
 		{title: "nonsense for an answer", services: []*corev1.Service{web}, nodes: []*corev1.Node{member("a", "10.0.0.1", func(n *corev1.Node) { n.Annotations[heldAnnotation] = "{" })}, want: []string{"hold: Waiting"}},
 	} {
 		t.Run(test.title, func(t *testing.T) {

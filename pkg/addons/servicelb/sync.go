@@ -147,7 +147,7 @@ func (c *controller) writeQueries(ctx context.Context, p plan) error {
 		if _, may := p.announce[n.Name]; may {
 			announces = "true"
 		}
-		for key, text := range map[string]string{askedAnnotation: formatPorts(p.asked[n.Name]), kube.AnnouncesAnnotation: announces} {
+		for key, text := range map[string]string{askedAnnotation: formatPorts(slices.Collect(maps.Keys(p.asked[n.Name]))), kube.AnnouncesAnnotation: announces} {
 			if text != n.Annotations[key] {
 				todo = append(todo, func() error { return annotate(ctx, c.client, n.Name, key, text) })
 			}
