@@ -147,10 +147,13 @@ func harmless(groups []string) bool {
 	return references().MatchString(groups[1]) || plain(valueOf(groups))
 }
 
+// path matches what is a path for sure: a key in base64 begins with a slash as well, once in 64 times.
+var path = late(`^/(?:etc|var|run|usr|home|root|opt|tmp|dev|proc|sys|srv|mnt|media|data|lib)(?:/|$)`)
+
 // plain reports whether a value is a path, a number or a keyword.
 func plain(value string) bool {
 	switch {
-	case strings.HasPrefix(value, "/"), strings.HasPrefix(value, "("):
+	case strings.HasPrefix(value, Removed), path().MatchString(value):
 		return true
 	case slices.Contains([]string{"", "true", "false", "null", "nil", "<nil>", "[]", "{}", "|", ">", "-", "files", "compat"}, value):
 		return true

@@ -144,7 +144,7 @@ var hidden = map[string]bool{"env": true, "httpHeaders": true}
 // lastApplied is an annotation that repeats the object.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// clean removes from an object the values of variables and headers, and what only repeats other fields.
+// clean removes from an object the values of variables, headers and flags that may be secrets, and what only repeats other fields.
 func clean(value any) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -153,8 +153,12 @@ func clean(value any) {
 			delete(annotations, lastApplied)
 		}
 		for key, child := range v {
-			if list, ok := child.([]any); ok && hidden[key] {
+			list, _ := child.([]any)
+			if hidden[key] {
 				hide(list)
+			}
+			if key == "args" || key == "command" {
+				cleanArguments(list)
 			}
 			clean(child)
 		}
@@ -168,7 +172,20 @@ func clean(value any) {
 func hide(list []any) {
 	for _, one := range list {
 		if m, ok := one.(map[string]any); ok && m["value"] != nil {
-			m["value"] = "(removed)"
+			m["value"] = redact.Removed
+		}
+	}
+}
+
+// cleanArguments removes what follows a flag such as --password: a line of the file has one argument, and each line is redacted alone.
+func cleanArguments(list []any) {
+	args := make([]string, len(list))
+	for i := range list {
+		args[i], _ = list[i].(string)
+	}
+	for i, arg := range new(redact.Redactor).Args(args) {
+		if _, is := list[i].(string); is {
+			list[i] = arg
 		}
 	}
 }

@@ -17,7 +17,7 @@ func TestClean(t *testing.T) {
 	err := json.Unmarshal([]byte(`{
 		"metadata": {"name": "web", "managedFields": [{}], "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{hunter2}", "a": "b"}},
 		"spec": {"template": {"spec": {"containers": [{
-			"name": "c",
+			"name": "c", "args": ["--db-password", "hunter2", "--v", "2"], "lifecycle": {"preStop": {"exec": {"command": ["stop", "--token", "hunter2"]}}},
 			"env": [{"name": "A", "value": "hunter2"}, {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
 			"livenessProbe": {"httpGet": {"httpHeaders": [{"name": "X-Key", "value": "hunter2"}]}}
 		}]}}}
@@ -34,7 +34,7 @@ func TestClean(t *testing.T) {
 	if strings.Contains(text, "hunter2") || strings.Contains(text, "managedFields") {
 		t.Error(text)
 	}
-	for _, kept := range []string{`"a":"b"`, `"name":"A"`, `"secretKeyRef":{"key":"k","name":"s"}`, `"name":"X-Key"`} {
+	for _, kept := range []string{`"a":"b"`, `"name":"A"`, `"secretKeyRef":{"key":"k","name":"s"}`, `"name":"X-Key"`, `"--v","2"`} {
 		if !strings.Contains(text, kept) {
 			t.Errorf("%s is gone: %s", kept, text)
 		}
