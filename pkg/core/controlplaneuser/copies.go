@@ -138,13 +138,14 @@ func (c *Copies) syncTree(s source) error {
 		wanted[to] = true
 		errs = append(errs, c.copy(to, filewatch.State(filepath.Join(s.from, name)), func() (*os.File, error) { return s.open(s.from, name) }))
 	})
-	if err == nil { // the whole tree was listed
+	whole := errors.Join(append(errs, err)...) == nil // an original without a copy must not count as gone, also under a former name
+	if whole {
 		errs = append(errs, c.prune(s, wanted))
 	}
 	if after := dirID(s.from); after != id {
 		return errors.Join(append(errs, fmt.Errorf("%s was replaced while it was copied for the control plane", s.from))...)
 	}
-	if string(before) != id {
+	if whole && string(before) != id {
 		errs = append(errs, c.write(s.to+idSuffix, strings.NewReader(id)))
 	}
 	return errors.Join(append(errs, err)...)

@@ -106,6 +106,36 @@ func TestHalfCopied(t *testing.T) {
 	}
 }
 
+// TestFailedCopy: a tree of which a file cannot be read has no ID, and the file's copy of a former name stays.
+func TestFailedCopy(t *testing.T) {
+	cfg := server(t)
+	dir := filepath.Join(cfg.Dirs.Data, "tree")
+	put(t, filepath.Join(dir, "one.yaml"), "one")
+	c := prepared(t, &cfg)
+	s := source{from: dir, to: filepath.Join(cfg.Dirs.CopiesFor(), "tree"), wants: suffix(".yaml"), open: follow}
+	if err := c.syncTree(s); err != nil {
+		t.Fatal(err)
+	}
+	before, failing := dirID(s.from), true
+	s.open = func(dir, name string) (*os.File, error) {
+		if failing && name == "two.yaml" {
+			return os.Open("/proc/self/mem") // reading it fails
+		}
+		return follow(dir, name)
+	}
+	if err := errors.Join(os.Rename(filepath.Join(dir, "one.yaml"), filepath.Join(dir, "two.yaml")), os.Remove(s.to+idSuffix)); err != nil {
+		t.Fatal(err)
+	}
+	for _, failing = range []bool{true, false} {
+		err := c.syncTree(s)
+		id, errID := os.ReadFile(s.to + idSuffix)
+		_, one := os.Stat(filepath.Join(s.to, "one.yaml"))
+		if (err == nil) == failing || errID != nil || (string(id) == before) == failing || (one == nil) != failing {
+			t.Errorf("failing %t: %v, the ID is %q, %v, and the former copy %v", failing, err, id, errID, one)
+		}
+	}
+}
+
 // TestLinksOutOfTheCharts lead nowhere in the copy: who may write charts could read any file of root's otherwise.
 func TestLinksOutOfTheCharts(t *testing.T) {
 	cfg := server(t)
