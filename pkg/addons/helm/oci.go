@@ -120,10 +120,16 @@ func settleTag(ref *registry.Reference, version string) error {
 	return nil
 }
 
+// mostTags is how many tags a repository may have to choose from.
+const mostTags = 100_000
+
 // choose sets the tag to one of the registry's that fits the version.
 func choose(ctx context.Context, repository *remote.Repository, ref *registry.Reference, version string) error {
 	var tags, versions []string
 	err := repository.Tags(ctx, "", func(page []string) error {
+		if len(tags)+len(page) > mostTags { // a registry can list for ever
+			return fmt.Errorf("it has more than %d", mostTags)
+		}
 		for _, t := range page {
 			tags = append(tags, t)
 			versions = append(versions, strings.ReplaceAll(t, "_", "+"))

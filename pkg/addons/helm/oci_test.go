@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -67,6 +68,10 @@ func chartRegistry(t *testing.T) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 		switch {
+		case strings.HasSuffix(r.URL.Path, "/endless/tags/list"):
+			w.Header().Set("Link", "<"+r.URL.Path+`?last=1>; rel="next"`)
+			_ = json.NewEncoder(w).Encode(map[string]any{"name": "charts/endless", "tags": slices.Repeat([]string{"1.0.0"}, mostTags/2)})
+			return
 		case strings.HasSuffix(r.URL.Path, "/tags/list"):
 			_ = json.NewEncoder(w).Encode(map[string]any{"name": "charts/web", "tags": []string{"1.0.0", "1.1.0_b", "image", "latest"}})
 			return
@@ -107,6 +112,7 @@ func TestOCI(t *testing.T) {
 		{"wrong login", chartSpec{Chart: "oci://" + host + "/charts/web:1.0.0"}, access{login: login{"me", "x"}}, "check dockerRegistrySecret"},
 		{"tag and version", chartSpec{Chart: "oci://" + host + "/charts/web:1.0.0", Version: "2.0.0"}, access{login: me}, "the address has tag 1.0.0"},
 		{"no such version", chartSpec{Chart: "oci://" + host + "/charts/web", Version: "9.0.0"}, access{login: me}, "not found"},
+		{"tags without end", chartSpec{Chart: "oci://" + host + "/charts/endless", Version: ">8"}, access{login: me}, "it has more than 100000"},
 		{"an image", chartSpec{Chart: "oci://" + host + "/charts/web:image"}, access{login: me}, "is not a chart"},
 		{"forged", chartSpec{Chart: "oci://" + host + "/charts/web:forged"}, access{login: me}, "its digest is not"},
 	} {

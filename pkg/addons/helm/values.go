@@ -11,6 +11,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"helm.sh/helm/v4/pkg/strvals"
@@ -43,6 +44,9 @@ func (c *clients) secretsOf(namespace string) secrets {
 // ignoreUpdates: only a change in followed causes an upgrade.
 func mergeValues(ctx context.Context, chart chartSpec, config overrides, read secrets) (all, followed map[string]any, err error) {
 	all, followed = map[string]any{}, map[string]any{}
+	if err := checkIndices(chart.Set); err != nil {
+		return nil, nil, err
+	}
 	for _, from := range []struct {
 		what string
 		overrides
@@ -74,14 +78,45 @@ func (o overrides) layers(ctx context.Context, read secrets) ([]layer, error) {
 		return nil, err
 	}
 	all := []layer{content, {o.Values, true}}
+	keys, room := 0, mostSecretBytes
 	for _, s := range o.ValuesSecrets {
-		layers, err := s.layers(ctx, read)
+		if keys += len(s.Keys); keys > mostSecretKeys {
+			return nil, fmt.Errorf("valuesSecrets: there are more than %d keys", mostSecretKeys)
+		}
+		layers, err := s.layers(ctx, read, &room)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, layers...)
 	}
 	return all, nil
+}
+
+// Values are merged in the process of the control plane, so what a HelmChart may name of them is limited: keys of Secrets, which it may name again and
+// again, their bytes, and indices in set, as many elements of a list each.
+const (
+	mostSecretKeys  = 64
+	mostSecretBytes = 8 << 20
+	mostIndices     = 100_000
+)
+
+// indices matches the indices of lists in a path of set.
+var indices = regexp.MustCompile(`\[([^\]]*)\]`)
+
+// checkIndices returns an error if set makes lists that are too long.
+func checkIndices(values map[string]intstr.IntOrString) error {
+	sum := 0
+	for path := range values {
+		for _, found := range indices.FindAllStringSubmatch(path, -1) {
+			if n, err := strconv.Atoi(found[1]); err == nil {
+				sum += min(max(n, 0), mostIndices+1)
+			}
+		}
+	}
+	if sum > mostIndices {
+		return fmt.Errorf("set: the indices of lists are %d together at most: use valuesContent", mostIndices)
+	}
+	return nil
 }
 
 // parse parses YAML. If quote is false, the parser's error is left out, because it may contain a secret.
@@ -97,8 +132,8 @@ func parse(what string, data []byte, quote bool) (layer, error) {
 	return layer{values, true}, nil
 }
 
-// layers reads the values of the Secret's keys, in order.
-func (v valuesSecret) layers(ctx context.Context, read secrets) ([]layer, error) {
+// layers reads the values of the Secret's keys, in order. room is how many bytes they may have, and gets what is left of it.
+func (v valuesSecret) layers(ctx context.Context, read secrets, room *int) ([]layer, error) {
 	secret, err := read(ctx, v.Name)
 	if err != nil {
 		return nil, err
@@ -117,6 +152,9 @@ func (v valuesSecret) layers(ctx context.Context, read secrets) ([]layer, error)
 				continue
 			}
 			return nil, fmt.Errorf("valuesSecrets: Secret %s has no key %s", v.Name, key)
+		}
+		if *room -= len(data); *room < 0 {
+			return nil, fmt.Errorf("valuesSecrets: the values have more than %d MiB", mostSecretBytes>>20)
 		}
 		l, err := parse(fmt.Sprintf("valuesSecrets: key %s of Secret %s", key, v.Name), data, false)
 		if err != nil {

@@ -72,7 +72,7 @@ func TestMergeValues(t *testing.T) {
 }
 
 func TestMergeValuesComplains(t *testing.T) {
-	secrets := stored{"s": {"broken": "hunter2: [", "text": "hunter2"}}
+	secrets := stored{"s": {"broken": "hunter2: [", "text": "hunter2", "large": "a: " + strings.Repeat("hunter2 ", 100_000)}}
 	for _, tt := range []struct{ name, chart, config, want string }{
 		{"no YAML", `valuesContent: "a: ["`, ``, "valuesContent is not a YAML mapping"},
 		{"no mapping", ``, `valuesContent: "a"`, "HelmChartConfig: valuesContent is not a YAML mapping"},
@@ -80,6 +80,9 @@ func TestMergeValuesComplains(t *testing.T) {
 		{"no key", `valuesSecrets: [{name: s, keys: [a]}]`, ``, "Secret s has no key a"},
 		{"a broken Secret", `valuesSecrets: [{name: s, keys: [broken]}]`, ``, "key broken of Secret s"},
 		{"text in a Secret", `valuesSecrets: [{name: s, keys: [text]}]`, ``, "key text of Secret s"},
+		{"too many keys of one Secret", "valuesSecrets: [{name: s, keys: [" + strings.Repeat("large,", 65) + "]}]", ``, "more than 64 keys"},
+		{"too much in Secrets", "valuesSecrets: [{name: s, keys: [" + strings.Repeat("large,", 11) + "]}]", ``, "more than 8 MiB"},
+		{"long lists", `set: {"a[40000]": x, "b[1],c[+40000].d[20000]": x}`, ``, "100000 together"},
 		{"set", `set: {"a[x]": x}`, ``, "set: a[x]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
