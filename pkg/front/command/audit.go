@@ -140,7 +140,8 @@ func readOne(file string, line func(string) error) error {
 	var text io.Reader = in
 	if strings.HasSuffix(file, ".gz") {
 		if text, err = gzip.NewReader(in); err != nil {
-			return fmt.Errorf("reading %s: %w", file, err)
+			tellDamage(file, err)
+			return nil
 		}
 	}
 	lines := bufio.NewScanner(text)
@@ -150,10 +151,15 @@ func readOne(file string, line func(string) error) error {
 			return err
 		}
 	}
-	if err := lines.Err(); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) { // the power went while it was compressed
-		return fmt.Errorf("reading %s: %w", file, err)
+	if err := lines.Err(); err != nil {
+		tellDamage(file, err)
 	}
 	return nil
+}
+
+// tellDamage says that a file could not be read to its end: it is compressed without a sync, so the power may have gone meanwhile.
+func tellDamage(file string, err error) {
+	fmt.Fprintf(os.Stderr, "%s is damaged, the rest of it is left out: %v\n", file, err)
 }
 
 // longestLine limits a line in bytes.

@@ -74,6 +74,8 @@ func TestFormerAudit(t *testing.T) {
 	put("audit-2026-11-27T11-00-00.000.log", "c\nd\nhalf", false)
 	put("audit-2026-11-27T11-00-00.000.log.gz", "c\n", true) // not complete yet
 	put("audit-2026-11-27T10-00-00.000.log.gz", "a\nb\n", true)
+	put("audit-2026-11-27T09-00-00.000.log.gz", "", false) // the power went
+	put("audit-2026-11-27T10-30-00.000.log.gz", strings.Repeat("\x00", 64), false)
 	put("audit.log", "the newest\n", false)
 	put("other.log", "another\n", false)
 	for since, want := range map[time.Time]string{{}: "abcdhalf", time.Date(2026, 11, 27, 10, 30, 0, 0, time.UTC): "cdhalf"} {
