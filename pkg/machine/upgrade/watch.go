@@ -196,12 +196,15 @@ func (w *watcher) settle(ctx context.Context, s State) error {
 	ctx, cancel := context.WithTimeout(ctx, max(s.Timeout, time.Minute))
 	defer cancel()
 	err := w.manager.Start(ctx, s.Service)
-	_, changed := w.change(func(s *State) bool {
-		if log := w.log(); log != "" && s.Error == unexplained {
-			s.Error = "it ended:\n" + log
+	_, changed := w.change(func(now *State) bool {
+		if !now.Armed.Equal(s.Armed) { // the next upgrade has begun
+			return false
 		}
-		if s.Settled = time.Now(); err != nil {
-			s.Settled, s.Unsettled = time.Time{}, err.Error()
+		if log := w.log(); log != "" && now.Error == unexplained {
+			now.Error = "it ended:\n" + log
+		}
+		if now.Settled = time.Now(); err != nil {
+			now.Settled, now.Unsettled = time.Time{}, err.Error()
 		}
 		return true
 	})

@@ -185,3 +185,34 @@ func TestRestoresOnce(t *testing.T) {
 		}
 	}
 }
+
+// starts is a service manager; meanwhile is called while it starts the service.
+type starts struct {
+	initsystem.Manager
+	meanwhile func()
+}
+
+func (s starts) Start(context.Context, string) error {
+	s.meanwhile()
+	return nil
+}
+
+// TestSettle: what the watcher of a trial finds at its end is written down, but not about the next upgrade.
+func TestSettle(t *testing.T) {
+	for _, next := range []bool{false, true} {
+		m := newMachine(t, t.TempDir())
+		m.arm(nil)
+		w := &watcher{place: m.place(), uptime: uptime}
+		w.manager = starts{meanwhile: func() {
+			if _, err := w.change(func(s *State) bool { s.Armed = s.Armed.Add(time.Minute); return next }); err != nil {
+				t.Error(err)
+			}
+		}}
+		if err := w.settle(t.Context(), m.state()); err != nil {
+			t.Fatal(err)
+		}
+		if settled := !m.state().Settled.IsZero(); settled == next {
+			t.Errorf("it is settled: %t; another upgrade has begun: %t", settled, next)
+		}
+	}
+}
