@@ -57,7 +57,11 @@ func (a *applier) apply(ctx context.Context, o *unstructured.Unstructured) (entr
 // remove deletes an object that was applied, but not one that somebody created again under its name. An entry without a UID
 // was recorded before it was applied; the object's managed fields tell whether it was.
 func (a *applier) remove(ctx context.Context, e entry) error {
-	resource, _, err := a.resource(schema.FromAPIVersionAndKind(e.APIVersion, e.Kind), e.Namespace)
+	kind := schema.FromAPIVersionAndKind(e.APIVersion, e.Kind)
+	resource, _, err := a.resource(kind, e.Namespace)
+	if meta.IsNoMatchError(err) { // the version is not served any more, but the object may be in another one
+		resource, _, err = a.resource(kind.GroupKind().WithVersion(anyVersion), e.Namespace)
+	}
 	if meta.IsNoMatchError(err) {
 		return nil // the kind is gone, and its objects with it
 	}
@@ -122,6 +126,9 @@ func (a *applier) resource(kind schema.GroupVersionKind, namespace string) (dyna
 // errFile is the error of a file that only its author can correct.
 var errFile = errors.New("cannot be applied")
 
+// anyVersion stands for the version of a kind that the API server prefers.
+const anyVersion = ""
+
 func (a *applier) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	if scope, ok := known[kind.GroupKind()]; ok && kind.Version == "v1" {
 		plural, _ := meta.UnsafeGuessKindToResource(kind)
@@ -131,6 +138,9 @@ func (a *applier) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, erro
 	defer a.mu.Unlock()
 	if a.mapper == nil {
 		a.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(a.discovery))
+	}
+	if kind.Version == anyVersion {
+		return a.mapper.RESTMapping(kind.GroupKind())
 	}
 	return a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 }

@@ -50,6 +50,22 @@ func TestWhatIsMadeAnew(t *testing.T) {
 	}
 }
 
+// TestFormerVersion: an object is deleted though the version that it was applied with is not served any more.
+func TestFormerVersion(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	a.boats = true
+	d := a.start(dir)
+	write(t, dir, map[string]string{"x.yaml": "apiVersion: example.com/v1\nkind: Boat\nmetadata: {name: boat}\n"})
+	expect(t, d, a, "boat", "boat")
+	for _, e := range d.inventory {
+		for i := range e.objects {
+			e.objects[i].APIVersion = "example.com/v1beta1"
+		}
+	}
+	os.Remove(filepath.Join(dir, "x.yaml"))
+	expect(t, d, a, "", "")
+}
+
 // TestEmbeddedKindsStay: with a kind all its objects would go, when a service is disabled, or a server is not upgraded yet.
 func TestEmbeddedKindsStay(t *testing.T) {
 	a, dir := newAPI(t), t.TempDir()
