@@ -204,6 +204,10 @@ func freeNetwork(others []Record) (netip.Prefix, error) {
 	return firstFree(taken)
 }
 
+// shortestRoute is the length of the prefixes that count as networks in use. Shorter ones lead everywhere, as the default route: VPNs put 0.0.0.0/1 and
+// 128.0.0.0/1 in its place (redirect-gateway def1 of OpenVPN).
+const shortestRoute = 8
+
 // firstFree returns the first /24 of clusterNetworks that overlaps none of the taken networks.
 func firstFree(taken []netip.Prefix) (netip.Prefix, error) {
 	base := netip.MustParsePrefix(clusterNetworks).Addr().As4()
@@ -212,7 +216,7 @@ next:
 		base[2] = byte(i)
 		p := netip.PrefixFrom(netip.AddrFrom4(base), 24)
 		for _, t := range taken {
-			if t.Overlaps(p) {
+			if t.Bits() >= shortestRoute && t.Overlaps(p) {
 				continue next
 			}
 		}

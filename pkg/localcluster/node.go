@@ -86,7 +86,7 @@ func (h *holder) mounts(n *Node) []nshost.Mount {
 			as = fmt.Sprintf("%d-%s", i, as)
 		}
 		seen[as] = true
-		mounts = append(mounts, nshost.Mount{Source: image, Target: filepath.Join(on.Images(), as), ReadOnly: true})
+		mounts = append(mounts, nshost.Mount{Source: image, Target: filepath.Join(on.Images(), as), ReadOnly: true, Optional: true}) // a node that starts again has them
 	}
 	return mounts
 }

@@ -49,6 +49,7 @@ type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"` // absolute, on the host
 	ReadOnly bool   `json:"readOnly,omitempty"`
+	Optional bool   `json:"optional,omitempty"` // it is left out if there is no Source
 	// Tmpfs mounts an empty tmpfs. Source is unused then.
 	Tmpfs bool `json:"tmpfs,omitempty"`
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // mount is one mount of the host. Targets are relative to the new root.
@@ -63,6 +65,7 @@ func mounts(s spec) []mount {
 		switch target := strings.TrimPrefix(m.Target, "/"); {
 		case m.Tmpfs:
 			all = append(all, mount{"tmpfs", target, "tmpfs", 0, "mode=0755"})
+		case m.Optional && !paths.Exists(m.Source):
 		default:
 			all = append(all, mount{m.Source, target, "", unix.MS_BIND, ""})
 			if m.ReadOnly {
