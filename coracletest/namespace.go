@@ -1,6 +1,7 @@
 package coracletest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -18,8 +19,7 @@ var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 // objects are in the cluster's artifacts.
 func (c *Cluster) Namespace(t TB) string {
 	t.Helper()
-	name := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(t.Name()), "-"), "-")
-	name = strings.TrimRight(name[:min(len(name), 40)], "-") + "-" + strings.ToLower(rand.Text()[:6])
+	name := namespaceFor(t.Name()) + "-" + strings.ToLower(rand.Text()[:6])
 	if err := c.makeNamespace(context.Background(), name); err != nil {
 		t.Fatalf("coracletest: making namespace %s: %v", name, err)
 	}
@@ -33,6 +33,12 @@ func (c *Cluster) Namespace(t TB) string {
 		}
 	})
 	return name
+}
+
+// namespaceFor returns the beginning of a namespace's name for a test. Ginkgo's BeforeSuite has none, and others are not in Latin letters.
+func namespaceFor(test string) string {
+	name := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(test), "-"), "-")
+	return cmp.Or(strings.TrimRight(name[:min(len(name), 40)], "-"), "test")
 }
 
 // makeNamespace makes a namespace in which pods can be created: it has its ServiceAccount.
