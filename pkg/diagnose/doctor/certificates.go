@@ -42,7 +42,7 @@ func renews(e pki.Expiry, role config.Role) string {
 	case e.RenewAt.IsZero():
 		return "check the clock; if it is right, run on a server: coracle certificate rotate-ca; see docs/certificates.md"
 	case role == config.Agent:
-		return "restart coracle, which renews it at a server: systemctl restart coracle; if its log says that the cluster does not know the machine, join again with a token"
+		return "restart coracle, which renews it at a server: systemctl restart coracle-agent; if its log says that the cluster does not know the machine, join again with a token"
 	}
 	return "restart coracle, which makes a new one: systemctl restart coracle"
 }

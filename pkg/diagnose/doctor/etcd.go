@@ -21,7 +21,7 @@ func (d *Doctor) etcd(ctx context.Context) []check.Verdict {
 		return externalEtcd(ctx, d.Config.Datastore.Endpoints)
 	}
 	const fix = "see check processes and check components for the reason; coracle logs --component etcd has more"
-	if why, ok := d.processes().stuck[state.ControlPlane]; ok {
+	if why, ok := d.processes().stuck[state.ControlPlane]; ok && why != waitsForDisk {
 		return check.Failf("see check processes", "etcd does not answer, because its process does nothing: %s", why)
 	}
 	if u, ok := d.processes().unit("etcd"); ok && u.Waiting != "" {

@@ -51,7 +51,7 @@ func TestProcesses(t *testing.T) {
 	}
 	ready := state.Child{Name: "node", State: "ready"}
 	frozen := running(ready)
-	frozen.stuck["node"] = stuck('T')
+	frozen.stuck["node"] = stuck(states("T"), func() {})
 	joining := running()
 	joining.front.Phases = []state.Phase{{Name: "join", Waiting: "10.0.0.1:6443 refuses"}}
 	tests := []struct {
@@ -253,5 +253,25 @@ func TestFailing(t *testing.T) {
 	}
 	if got := short(errors.New(`Get "https://1.2.3.4/readyz": dial tcp: refused`)); got != "dial tcp: refused" {
 		t.Error(got)
+	}
+}
+
+// states returns the letters of a text one after the other, and then the last one for ever.
+func states(letters string) func() byte {
+	return func() byte {
+		letter := letters[0]
+		if len(letters) > 1 {
+			letters = letters[1:]
+		}
+		return letter
+	}
+}
+
+// TestStuck: a process that waits for the disk for a moment does something.
+func TestStuck(t *testing.T) {
+	for letters, want := range map[string]string{"S": "", "T": "it was stopped by a signal or a debugger", "DDS": "", "DT": "it was stopped by a signal or a debugger", "D": waitsForDisk} {
+		if got := stuck(states(letters), func() {}); got != want {
+			t.Errorf("%s: %q, want %q", letters, got, want)
+		}
 	}
 }

@@ -40,8 +40,11 @@ func readProcesses(dirs paths.Dirs) processes {
 			out.children[name] = p
 		}
 		if alive {
-			now, _ := process.Find(p.PID)
-			if why := stuck(now.State); why != "" {
+			look := func() byte {
+				now, _ := process.Find(p.PID)
+				return now.State
+			}
+			if why := stuck(look, func() { <-time.After(50 * time.Millisecond) }); why != "" {
 				out.stuck[name] = why
 			}
 		}
@@ -49,15 +52,23 @@ func readProcesses(dirs paths.Dirs) processes {
 	return out
 }
 
-// stuck returns why a process with the kernel's letter for its state does nothing, "" if it can run.
-func stuck(state byte) string {
-	switch state {
-	case 'T', 't':
-		return "it was stopped by a signal or a debugger"
-	case 'D':
-		return "it waits for a disk"
+// waitsForDisk is what stuck says of a process that a signal cannot end.
+const waitsForDisk = "it has been waiting for a disk for half a second"
+
+// stuck returns why a process does nothing, "" if it can run. look returns the kernel's letter for its state. A process that writes waits for the disk again
+// and again, which only counts if it lasts.
+func stuck(look func() byte, pause func()) string {
+	for range 10 {
+		switch look() {
+		case 'T', 't':
+			return "it was stopped by a signal or a debugger"
+		case 'D':
+			pause()
+		default:
+			return ""
+		}
 	}
-	return ""
+	return waitsForDisk
 }
 
 func (p processes) any() bool { return p.frontAlive || len(p.children) > 0 }
@@ -92,7 +103,7 @@ func (p processes) judge(now time.Time) (out []check.Verdict) {
 			"the state of coracle cannot be read: %v", p.err)...)
 	}
 	if !p.frontAlive {
-		out = append(out, check.Failf("start it: systemctl start coracle, or coracle server; coracle logs shows how it ended",
+		out = append(out, check.Failf("start it: systemctl start coracle, of an agent systemctl start coracle-agent, or coracle server; coracle logs shows how it ended",
 			"coracle does not run here%s", lastWords(p.front.Children))...)
 		for _, name := range children {
 			if child, ok := p.children[name]; ok {
@@ -104,8 +115,11 @@ func (p processes) judge(now time.Time) (out []check.Verdict) {
 	for _, name := range append([]string{state.Front}, children...) {
 		if why, ok := p.stuck[name]; ok {
 			pid := cmp.Or(p.children[name].PID, p.front.PID)
-			out = append(out, check.Failf(fmt.Sprintf("kill -CONT %d, or kill -9 %d: coracle restarts it", pid, pid),
-				"the process %s (%d) does nothing: %s", name, pid, why)...)
+			fix := fmt.Sprintf("kill -CONT %d, or kill -9 %d: coracle restarts it", pid, pid)
+			if why == waitsForDisk {
+				fix = "look for errors of the disk with dmesg, and for what else keeps it busy"
+			}
+			out = append(out, check.Failf(fix, "the process %s (%d) does nothing: %s", name, pid, why)...)
 		}
 	}
 	for _, phase := range p.front.Phases {
