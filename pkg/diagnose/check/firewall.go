@@ -104,7 +104,7 @@ func judgeFirewall(cfg config.Config, manager string, chains []closedChain) (out
 			}
 		}
 		if missing != nil {
-			out = append(out, Warnf(openPorts(manager, openings(cfg)), "the firewall (%s) drops connections to %s: other machines need them", c.name, strings.Join(missing, ", "))...)
+			out = append(out, Warnf(openPorts(manager, c, openings(cfg)), "the firewall (%s) drops connections to %s: other machines need them", c.name, strings.Join(missing, ", "))...)
 		}
 	}
 	return out
@@ -126,11 +126,7 @@ func letThrough(manager string, c closedChain, cidr netip.Prefix) string {
 	case manager == "ufw":
 		return fmt.Sprintf("ufw allow from %s", cidr)
 	}
-	tool := "iptables"
-	if cidr.Addr().Is6() {
-		tool = "ip6tables"
-	}
-	if f := strings.Fields(c.name); len(f) == 3 && f[1] != "filter" { // not a chain of iptables
+	if !c.ofIptables() {
 		chain := "nft insert rule " + c.name
 		family := map[bool]string{false: "ip", true: "ip6"}[cidr.Addr().Is6()]
 		if !c.forward {
@@ -139,20 +135,39 @@ func letThrough(manager string, c closedChain, cidr netip.Prefix) string {
 		return fmt.Sprintf("%s %s saddr %s accept; %s %s daddr %s accept", chain, family, cidr, chain, family, cidr)
 	}
 	if !c.forward {
-		return fmt.Sprintf("%s -I INPUT -s %s -j ACCEPT", tool, cidr)
+		return fmt.Sprintf("%s -I INPUT -s %s -j ACCEPT", c.iptables(), cidr)
 	}
-	return fmt.Sprintf("%[1]s -I FORWARD -s %[2]s -j ACCEPT; %[1]s -I FORWARD -d %[2]s -j ACCEPT", tool, cidr)
+	return fmt.Sprintf("%[1]s -I FORWARD -s %[2]s -j ACCEPT; %[1]s -I FORWARD -d %[2]s -j ACCEPT", c.iptables(), cidr)
+}
+
+// ofIptables reports whether the chain is one of iptables. The tables of other firewalls may be called filter as well, mostly inet filter.
+func (c closedChain) ofIptables() bool {
+	f := strings.Fields(c.name)
+	return len(f) == 3 && (f[0] == "ip" || f[0] == "ip6") && f[1] == "filter" && f[2] == strings.ToUpper(f[2])
+}
+
+// iptables returns the program for a chain of iptables.
+func (c closedChain) iptables() string {
+	if strings.HasPrefix(c.name, "ip6 ") {
+		return "ip6tables"
+	}
+	return "iptables"
 }
 
 // openPorts returns commands that open ports for other machines.
-func openPorts(manager string, list []opening) string {
-	forms := map[string]string{
-		"firewalld": "firewall-cmd --permanent --add-port=%[1]d/%[2]s", "ufw": "ufw allow %[1]d/%[2]s",
-		"": "iptables -I INPUT -p %[2]s --dport %[1]d -j ACCEPT",
+func openPorts(manager string, c closedChain, list []opening) string {
+	form := "nft insert rule " + c.name + " %[2]s dport %[1]d accept"
+	switch {
+	case manager == "firewalld":
+		form = "firewall-cmd --permanent --add-port=%[1]d/%[2]s"
+	case manager == "ufw":
+		form = "ufw allow %[1]d/%[2]s"
+	case c.ofIptables():
+		form = c.iptables() + " -I INPUT -p %[2]s --dport %[1]d -j ACCEPT"
 	}
 	var commands []string
 	for _, o := range list {
-		commands = append(commands, fmt.Sprintf(forms[manager], o.port, o.protocol))
+		commands = append(commands, fmt.Sprintf(form, o.port, o.protocol))
 	}
 	if manager == "firewalld" {
 		commands = append(commands, "firewall-cmd --reload")

@@ -201,6 +201,11 @@ func TestFirewall(t *testing.T) {
 			expect(t, Else(judgeFirewall(cfg, tt.keeper, []closedChain{tt.chain}), Skipf("nothing")), tt.want, tt.texts...)
 		})
 	}
+	native := chain(false)
+	native.name = "inet filter input" // as in the examples of nftables
+	found := judgeFirewall(cfg, "", []closedChain{native})
+	expect(t, found[:1], Fail, "nft insert rule inet filter input ip saddr 10.42.0.0/16 accept")
+	expect(t, found[1:], Warn, "nft insert rule inet filter input udp dport 8472 accept")
 	docker := chain(true)
 	docker.name, docker.policy = "ip filter FORWARD", true
 	expect(t, judgeFirewall(cfg, "", []closedChain{docker}), OK, "ip filter FORWARD", "coracle adds rules", "10.42.0.0/16")
