@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,6 +39,7 @@ type controller struct {
 	key        []byte        // of hashes
 	log        logrus.FieldLogger
 	queue      workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	tenants    chan struct{} // has an element for each chart that a worker processes for a tenant
 	synced     []cache.InformerSynced
 
 	charts, configs cache.Store
@@ -54,6 +56,7 @@ func newController(h HelmCharts, own *clients, log logrus.FieldLogger) *controll
 		HelmCharts: h, clients: own, log: log,
 		limits: defaultLimits, memorySlot: make(chan struct{}, 1),
 		queue:    workqueue.NewTypedRateLimitingQueue(limiter),
+		tenants:  make(chan struct{}, workers/2),
 		running:  map[cache.ObjectName]context.CancelCauseFunc{},
 		problems: map[cache.ObjectName]string{},
 	}
@@ -121,7 +124,14 @@ func (c *controller) changed(name cache.ObjectName) {
 // work reconciles charts from the queue until the queue is shut down.
 func (c *controller) work(ctx context.Context) {
 	for name, down := c.queue.Get(); !down; name, down = c.queue.Get() {
+		leave, ok := c.enter(name)
+		if !ok {
+			c.queue.AddAfter(name, time.Second)
+			c.queue.Done(name)
+			continue
+		}
 		err := c.reconcile(ctx, name)
+		leave()
 		switch {
 		case ctx.Err() != nil: // the next leader continues
 		case errors.Is(err, errChanged): // it is in the queue already
@@ -131,6 +141,20 @@ func (c *controller) work(ctx context.Context) {
 			c.queue.Forget(name)
 		}
 		c.queue.Done(name)
+	}
+}
+
+// enter reports whether a chart may have a worker, until leave is called. Those of tenants get half of them: a chart has its worker for as long as the
+// hooks of its author take.
+func (c *controller) enter(name cache.ObjectName) (leave func(), ok bool) {
+	if len(c.Namespaces) == 0 || slices.Contains(c.Namespaces, name.Namespace) {
+		return func() {}, true
+	}
+	select {
+	case c.tenants <- struct{}{}:
+		return func() { <-c.tenants }, true
+	default:
+		return nil, false
 	}
 }
 
