@@ -86,12 +86,15 @@ func (r request) deploy(ctx context.Context, rel *release, res *result, rendered
 		if err := rel.uninstall(ctx); err != nil {
 			return err
 		}
+		lift = sync.OnceFunc(r.Limits.impose()) // the chart is rendered once more, and can tell that from the first time
+		defer lift()
 	}
 	rel.created = func(revision *releasev1.Release) error {
 		if err := r.Limits.check(revision); err != nil {
 			return err
 		}
 		begin()
+		lift()
 		return nil
 	}
 	if r.Step == upgrade {

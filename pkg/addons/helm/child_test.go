@@ -115,6 +115,30 @@ func TestRenderLimits(t *testing.T) {
 	}
 }
 
+// TestSecondRenderingIsLimited: a chart that is installed anew is rendered before and after its release is uninstalled, and can tell the two apart.
+func TestSecondRenderingIsLimited(t *testing.T) {
+	api := newAPI(t)
+	b := newBench(nil).using(t, api.URL)
+	run := func(step step, template string) (result, error) {
+		r := requestFor(step, chartfile.Pack(t, "web", map[string]string{
+			"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\n", "templates/x.yaml": template,
+		}), patient)
+		r.Limits.CPU, r.Newest = 2, 1
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		res, err := b.runChild(ctx, r, ignore)
+		return res, errors.Join(err, ctx.Err())
+	}
+	const object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n"
+	if _, err := run(install, object); err != nil {
+		t.Fatal(err)
+	}
+	_, err := run(reinstall, object+`{{ if not (lookup "v1" "ConfigMap" "default" "x") }}{{ range 1000000000000 }}{{ end }}{{ end }}`)
+	if err == nil || errors.Is(err, context.DeadlineExceeded) || len(api.names("configmaps")) > 0 {
+		t.Errorf("%v; there are ConfigMaps %v", err, api.names("configmaps"))
+	}
+}
+
 // TestOneLargeAllocation: the limit of memory holds for a single allocation, too, before the memory is used.
 func TestOneLargeAllocation(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
