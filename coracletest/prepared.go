@@ -1,8 +1,9 @@
 package coracletest
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"slices"
 )
 
 // Prepared is a cluster with images, objects and volumes from which others start, each independent, with keys of its own.
@@ -62,20 +63,33 @@ func NewPrepared(ctx context.Context, o Options, setup func(*Cluster) error) (*P
 	return p, nil
 }
 
-// again makes a prepared cluster from its beginnings.
+// again makes a prepared cluster from its beginnings. The manifests are applied before setup then, and after it otherwise.
 func (p *Prepared) again(ctx context.Context, o Options) (*Cluster, error) {
-	from := p.options
-	from.Artifacts, from.Wait = o.Artifacts, o.Wait
-	from.Nodes = max(from.Nodes, o.Nodes)
-	from.Images, from.Manifests = append(from.Images[:len(from.Images):len(from.Images)], o.Images...), append(from.Manifests[:len(from.Manifests):len(from.Manifests)], o.Manifests...)
-	c, err := New(ctx, from)
+	c, err := New(ctx, p.with(o))
 	if err != nil || p.setup == nil {
 		return c, err
 	}
+	kept := false
+	defer func() { // also if setup calls t.Fatal
+		if !kept {
+			_ = c.run.stop(false)
+		}
+	}()
 	if err := p.setup(c); err != nil {
-		return nil, errors.Join(err, c.run.stop(false))
+		return nil, err
 	}
+	kept = true
 	return c, nil
+}
+
+// with returns the options of a cluster from the prepared one that is made from its beginnings.
+func (p *Prepared) with(o Options) Options {
+	o.From = nil
+	o.Nodes, o.Servers = max(p.options.Nodes, o.Nodes), p.options.Servers
+	o.Images, o.Manifests = slices.Concat(p.options.Images, o.Images), slices.Concat(p.options.Manifests, o.Manifests)
+	o.Rollout = p.options.Rollout || o.Rollout
+	o.Config, o.Executable = cmp.Or(o.Config, p.options.Config), cmp.Or(o.Executable, p.options.Executable)
+	return o
 }
 
 // Close removes the snapshot. Clusters that started from it do not need it.

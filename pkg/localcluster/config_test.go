@@ -3,6 +3,7 @@ package localcluster
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
@@ -18,6 +19,11 @@ func TestConfigDirectory(t *testing.T) {
 		}
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for from, why := range map[string]string{filepath.Join(dir, "config.yaml"): "kubelet.d as well", dir: "is the directory"} {
+		if err := new(Snapshot).read(Store{}, Record{Config: from}); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("a snapshot keeps a part of %s: %v", from, err)
 		}
 	}
 	for from, want := range map[string]map[string]string{

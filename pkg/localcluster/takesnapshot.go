@@ -108,6 +108,9 @@ func (one *Snapshot) read(s Store, r Record) error {
 		return fmt.Errorf("the cluster's configuration is the directory %s, and a snapshot keeps one file: make the cluster with a file for --config", r.Config)
 	}
 	if r.Config != "" {
+		if more := configMounts(r.Config, "/"); len(more) > 1 {
+			return fmt.Errorf("the cluster's configuration uses %s as well, and a snapshot keeps one file: make the cluster without it", more[1].Source)
+		}
 		text, err := os.ReadFile(r.Config)
 		if err != nil {
 			return err
