@@ -92,22 +92,26 @@ func (o overrides) layers(ctx context.Context, read secrets) ([]layer, error) {
 	return all, nil
 }
 
-// Values are merged in the process of the control plane, so what a HelmChart may name of them is limited: keys of Secrets, which it may name again and
-// again, their bytes, and indices in set, as many elements of a list each.
+// Values are merged in the process of the control plane, whose memory these limits protect. A HelmChart may name a key of a Secret any number of times, and
+// an index in set makes a list of that length.
 const (
 	mostSecretKeys  = 64
 	mostSecretBytes = 8 << 20
-	mostIndices     = 100_000
+	mostIndices     = 100_000 // their sum
 )
 
-// indices matches the indices of lists in a path of set.
+// indices matches what may be an index of a list in set.
 var indices = regexp.MustCompile(`\[([^\]]*)\]`)
 
-// checkIndices returns an error if set makes lists that are too long.
+// checkIndices returns an error if set makes lists that are too long. Helm reads more paths behind a value in braces: {a}other[1]=b.
 func checkIndices(values map[string]intstr.IntOrString) error {
 	sum := 0
-	for path := range values {
-		for _, found := range indices.FindAllStringSubmatch(path, -1) {
+	for path, value := range values {
+		text := path
+		if strings.HasPrefix(value.StrVal, "{") {
+			text += value.StrVal
+		}
+		for _, found := range indices.FindAllStringSubmatch(text, -1) {
 			if n, err := strconv.Atoi(found[1]); err == nil {
 				sum += min(max(n, 0), mostIndices+1)
 			}

@@ -83,6 +83,7 @@ func TestMergeValuesComplains(t *testing.T) {
 		{"too many keys of one Secret", "valuesSecrets: [{name: s, keys: [" + strings.Repeat("large,", 65) + "]}]", ``, "more than 64 keys"},
 		{"too much in Secrets", "valuesSecrets: [{name: s, keys: [" + strings.Repeat("large,", 11) + "]}]", ``, "more than 8 MiB"},
 		{"long lists", `set: {"a[40000]": x, "b[1],c[+40000].d[20000]": x}`, ``, "100000 together"},
+		{"long lists behind values", `set: {a: "{x}b[60000]=y", c: "{x}d[60000]=y"}`, ``, "100000 together"},
 		{"set", `set: {"a[x]": x}`, ``, "set: a[x]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
