@@ -35,6 +35,7 @@ func buildRoot(s spec) error {
 			return err
 		}
 	}
+	dropTargets(s)
 	for name, content := range s.Files {
 		if err := writeFile(filepath.Join(s.Root, name), content); err != nil {
 			return err
@@ -65,7 +66,7 @@ func mounts(s spec) []mount {
 		switch target := strings.TrimPrefix(m.Target, "/"); {
 		case m.Tmpfs:
 			all = append(all, mount{"tmpfs", target, "tmpfs", 0, "mode=0755"})
-		case m.Optional && !paths.Exists(m.Source):
+		case m.missing():
 		default:
 			all = append(all, mount{m.Source, target, "", unix.MS_BIND, ""})
 			if m.ReadOnly {
@@ -74,6 +75,19 @@ func mounts(s spec) []mount {
 		}
 	}
 	return all
+}
+
+// missing reports whether a host starts without the mount.
+func (m Mount) missing() bool { return m.Optional && !paths.Exists(m.Source) }
+
+// dropTargets removes the empty files that were mount points of missing sources at an earlier start.
+func dropTargets(s spec) {
+	for _, m := range s.Mounts {
+		target := filepath.Join(s.Root, m.Target)
+		if info, err := os.Lstat(target); m.missing() && err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+			_ = os.Remove(target)
+		}
+	}
 }
 
 func (m mount) mount(root string) error {
