@@ -49,7 +49,8 @@ type Options struct {
 	// Config is a configuration file of coracle for the servers, or a directory with config.yaml and the files that it names, which servers see as
 	// /etc/coracle; "" is none.
 	Config string
-	// From is a prepared cluster to start from; nil is an empty cluster.
+	// From is a prepared cluster to start from; nil is an empty cluster. In a container, where it is prepared anew, Manifests are applied before its setup,
+	// and otherwise after it.
 	From *Prepared
 	// Wait limits the time until the cluster can be used; 0 is two minutes.
 	Wait time.Duration

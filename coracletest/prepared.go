@@ -63,7 +63,7 @@ func NewPrepared(ctx context.Context, o Options, setup func(*Cluster) error) (*P
 	return p, nil
 }
 
-// again makes a prepared cluster from its beginnings. The manifests are applied before setup then, and after it otherwise.
+// again makes a prepared cluster from its beginnings.
 func (p *Prepared) again(ctx context.Context, o Options) (*Cluster, error) {
 	c, err := New(ctx, p.with(o))
 	if err != nil || p.setup == nil {

@@ -225,7 +225,7 @@ next:
 	return netip.Prefix{}, errNoFreeNetwork
 }
 
-// routes returns the destinations of this machine's routes, without default routes.
+// routes returns the destinations of this machine's routes.
 func routes() (out []netip.Prefix, err error) {
 	found, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_TABLE)
 	if err != nil {
@@ -237,7 +237,7 @@ func routes() (out []netip.Prefix, err error) {
 		}
 		ip, ok := netip.AddrFromSlice(r.Dst.IP.To4())
 		bits, _ := r.Dst.Mask.Size()
-		if ok && bits > 0 {
+		if ok {
 			out = append(out, netip.PrefixFrom(ip, bits))
 		}
 	}

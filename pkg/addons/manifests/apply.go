@@ -60,7 +60,7 @@ func (a *applier) remove(ctx context.Context, e entry) error {
 	kind := schema.FromAPIVersionAndKind(e.APIVersion, e.Kind)
 	resource, _, err := a.resource(kind, e.Namespace)
 	if meta.IsNoMatchError(err) { // the version is not served any more, but the object may be in another one
-		resource, _, err = a.resource(kind.GroupKind().WithVersion(anyVersion), e.Namespace)
+		resource, _, err = a.resource(kind.GroupKind().WithVersion(""), e.Namespace) // in the one that the API server prefers
 	}
 	if meta.IsNoMatchError(err) {
 		return nil // the kind is gone, and its objects with it
@@ -126,9 +126,6 @@ func (a *applier) resource(kind schema.GroupVersionKind, namespace string) (dyna
 // errFile is the error of a file that only its author can correct.
 var errFile = errors.New("cannot be applied")
 
-// anyVersion stands for the version of a kind that the API server prefers.
-const anyVersion = ""
-
 func (a *applier) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	if scope, ok := known[kind.GroupKind()]; ok && kind.Version == "v1" {
 		plural, _ := meta.UnsafeGuessKindToResource(kind)
@@ -138,9 +135,6 @@ func (a *applier) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, erro
 	defer a.mu.Unlock()
 	if a.mapper == nil {
 		a.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(a.discovery))
-	}
-	if kind.Version == anyVersion {
-		return a.mapper.RESTMapping(kind.GroupKind())
 	}
 	return a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 }

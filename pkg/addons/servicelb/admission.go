@@ -116,8 +116,6 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	return p.withdraw(ctx, is, lost, added)
 }
 
-func countClaims(s *corev1.Service) int { return len(addressesOf(s)) * len(s.Spec.Ports) }
-
 // nodePort refuses a NodePort that coracle uses itself.
 func (p *plugin) nodePort(is, was *corev1.Service) error {
 	before := nodePortsOf(was)

@@ -125,6 +125,9 @@ func claimsOf(s *corev1.Service) (out []claim) {
 	return out
 }
 
+// countClaims returns how many claims a Service has, however many these are.
+func countClaims(s *corev1.Service) int { return len(addressesOf(s)) * len(s.Spec.Ports) }
+
 // addressesOf returns the addresses at which kube-proxy sends packets to a Service, besides its cluster IPs.
 func addressesOf(s *corev1.Service) (out []netip.Addr) {
 	if s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == corev1.ClusterIPNone {
